@@ -5,23 +5,26 @@ changes the hash of a line, and a line that is missing or edited breaks the chai
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-LineKind = Literal["begin", "rows", "gap", "cut", "kept"]
+LineKind = Literal["begin", "rows", "found", "gap", "cut", "kept"]
 """Kind of a line.
 
-- ``begin``: the first line. Rows up to its positions were there before the chain, and are not proven.
+- ``begin``: the first line. Rows up to its positions were there before the chain, and are not proven. A table that was
+  created again, or has lost all its rows, begins again, with a reason; the lines before say nothing about its rows.
 - ``rows``: an append.
+- ``found``: rows without lines that the recorder found when it started; an earlier release had written them.
 - ``gap``: positions that no row will have, such as records that Kafka had deleted before they were read.
 - ``cut``: rows up to its positions are about to be deleted or replaced, for its reason.
 - ``kept``: the rows up to its positions that are left after the cut before it. It replaces the lines before it.
 """
-LINE_KINDS: tuple[LineKind, ...] = get_args(LineKind)
+PROVING = ("rows", "found")
+"""Kinds of lines that prove the rows behind the positions of the lines before them."""
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -102,6 +105,44 @@ def broken_links(lines: Sequence[Line], before: str = "", first: int = 1) -> Ite
         elif (found := hash_of_line(line, before)) != line.line_hash:
             yield Broken(line.number, f"a line with the hash {found[:16]}...", f"{line.line_hash[:16]}...")
         first, before = line.number + 1, line.line_hash
+
+
+def floor_of(lines: Sequence[Line], ends: Mapping[str, int] | None) -> dict[str, int]:
+    """Return up to which positions a cut must reach so that no line is cut in two.
+
+    Args:
+        lines: lines of a table, sorted by number.
+        ends: stream -> highest position of a row that is deleted or replaced; None: any row.
+
+    Returns:
+        Stream -> position.
+    """
+    floor: dict[str, int] = {}
+    reached: dict[str, int] = {}
+    for line in lines:
+        if line.kind == "gap":
+            continue
+        if line.kind == "begin":
+            floor.clear()
+            reached.clear()
+        is_touched = ends is None or any(
+            reached.get(stream, _NOWHERE) < ends.get(stream, _NOWHERE) for stream in line.positions
+        )
+        _raise_to(reached, line.positions)
+        if line.kind not in PROVING:  # what it covers stays in one piece
+            _raise_to(floor, line.positions)
+        elif is_touched:
+            _raise_to(floor, reached)
+    return floor
+
+
+def _raise_to(positions: dict[str, int], others: Mapping[str, int]) -> None:
+    for stream, position in others.items():
+        positions[stream] = max(position, positions.get(stream, position))
+
+
+_NOWHERE = -2
+"""Below all positions."""
 
 
 class Head(Struct, frozen=True):

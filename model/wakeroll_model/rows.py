@@ -142,7 +142,7 @@ class ChainRow(Struct, frozen=True, kw_only=True):
 
     table_name: Annotated[str, Meta(description="table whose rows the line covers")]
     number: Annotated[int, Meta(ge=1, description="number of the line in the chain of its table, from 1")]
-    kind: Annotated[LineKind, Meta(description="kind of the line: begin, rows, gap, cut, kept")]
+    kind: Annotated[LineKind, Meta(description="kind of the line: begin, rows, found, gap, cut, kept")]
     at_ms: Annotated[int, Meta(description="time of the recorder (epoch ms)")]
     rows: Annotated[int, Meta(ge=0, description="number of rows that the line covers; of a gap, of positions")]
     positions: Annotated[

@@ -1,5 +1,6 @@
 """Chains of tables: whatever is deleted, edited, doubled, added or rolled back in a table is found and named."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from wakeroll.connection import Topics
 from wakeroll_model.chain import Head, Line, broken_links, heads_of_text, linked, text_of_heads
 from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, TABLES, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
-from wakeroll_pipeline.ledger.chains import METADATA, Chains
+from wakeroll_pipeline.ledger.chains import METADATA, Chains, gathered_lines
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.row_hashes import parts_of
 from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
-from wakeroll_pipeline.questions.quality.chain_check import Chain, broken_chain, chain_of
+from wakeroll_pipeline.questions.quality.chain_check import broken_chain, chain_of
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 
 BATCHES = 5
@@ -55,8 +56,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def warehouse(sound: Path, tmp_path: Path) -> Path:
     """A copy to damage."""
-    import shutil
-
     return Path(shutil.copytree(sound, tmp_path / "warehouse"))
 
 
@@ -235,6 +234,43 @@ def test_a_ledger_of_before_is_proven_from_where_its_chain_begins(tmp_path):
     assert broken(tmp_path) == [], "the row is from before the chain"
 
 
+def test_rows_that_an_earlier_release_has_written_meanwhile_are_on_record(tmp_path):
+    """After a way back to a release without chains, and forth again."""
+    create_tables(tmp_path)
+    story = a_day()
+    third = len(story.rows) // 3
+    parts = [Story(), Story(), Story()]
+    for number, part in enumerate(parts):
+        part.rows = story.rows[number * third : (number + 1) * third]
+    append(tmp_path, parts[0], Chains(tmp_path))
+    append_without_chain(tmp_path, parts[1])
+    assert {expected for *_, expected in broken(tmp_path)} != set()
+    append(tmp_path, parts[2], Chains(tmp_path))
+
+    assert broken(tmp_path) == []
+    with duck_ledger(tmp_path) as ledger:
+        found = [line for line in chain_of(ledger, EVENTS).lines if line.kind == "found"]
+    assert [line.reason for line in found] == ["written without lines"]
+    delete(tmp_path, EVENTS, f"at_ms = {parts[1].rows[5][3]}")
+    assert {rule for rule, *_ in broken(tmp_path)} == {"events.chain"}
+
+
+def test_a_table_that_was_lost_and_written_again_begins_again(warehouse):
+    shutil.rmtree(warehouse / EVENTS.name)
+    DeltaTable.create(warehouse / EVENTS.name, schema=arrow_schema_of(EVENTS.row))
+    assert {rule for rule, *_ in broken(warehouse)} == {"events.chain"}
+    story = Story()
+    story.rows = [row for row in a_day().rows if row[0] != Topics().decisions]
+    append(warehouse, story, Chains(warehouse))
+
+    assert broken(warehouse) == []
+    with duck_ledger(warehouse) as ledger:
+        begins = [line.reason for line in chain_of(ledger, EVENTS).lines if line.kind == "begin"]
+    assert begins == ["", "the table was created again, or emptied"]
+    delete(warehouse, EVENTS, "offset = 5")
+    assert {rule for rule, *_ in broken(warehouse)} == {"events.chain"}
+
+
 def append_without_chain(warehouse: Path, story: Story) -> None:
     sink = ArrowSink()
     events = [KafkaRecord(*row) for row in story.rows]
@@ -283,6 +319,83 @@ def test_a_history_that_was_written_anew_differs_from_the_published_line(sound, 
     } or any(rule == "events.chain" for rule, *_ in broken(tmp_path, heads))
 
 
+def delete(warehouse: Path, table: Table, condition: str) -> None:
+    DeltaTable(warehouse / table.name).delete(condition)
+
+
+def test_what_a_retention_leaves_is_proven_too(warehouse):
+    """It deletes rows in the middle of lines: of the records up to 60, and the decisions but a few."""
+    chains, append_rows = Chains(warehouse), ArrowSink().append
+    ends = {f"{Topics().groups}-{partition}": 60 for partition in range(4)}
+    with chains.rewriting(EVENTS, ends, "older than the retention", append_rows):
+        delete(warehouse, EVENTS, f"topic = '{Topics().groups}' and offset <= 60")
+    shards = {row["shard"]: row["partition"] for row in rows_in(warehouse, DECISIONS).to_pylist()}
+    with chains.rewriting(DECISIONS, {f"{shard}@{at}": 40 for shard, at in shards.items()}, "old", append_rows):
+        delete(warehouse, DECISIONS, "seq <= 40 and seq % 7 <> 0")
+
+    assert broken(warehouse) == []
+    kept = [
+        (line.table, line.kind, line.reason)
+        for line in gathered_lines(warehouse, "kind in ('cut', 'kept') order by table_name desc, number")
+    ]
+    assert kept == [
+        ("events", "cut", "older than the retention"),
+        ("events", "kept", ""),
+        ("decisions", "cut", "old"),
+        ("decisions", "kept", ""),
+    ]
+    for table, condition in (
+        (EVENTS, "offset = 61"),
+        (DECISIONS, "seq = 7"),
+        (DECISIONS, "seq = 50"),
+        (EVENTS, "offset = 100"),
+    ):
+        version = DeltaTable(warehouse / table.name).version()
+        delete(warehouse, table, condition)
+        assert {rule for rule, *_ in broken(warehouse)} == {f"{table.name}.chain"}, condition
+        DeltaTable(warehouse / table.name).restore(version)
+
+
+def test_a_deletion_that_was_interrupted_is_not_proven_until_it_is_finished(warehouse):
+    chains, append_rows = Chains(warehouse), ArrowSink().append
+
+    def interrupted() -> None:
+        with chains.rewriting(EVENTS, {f"{Topics().groups}-0": 60}, "old", append_rows):
+            delete(warehouse, EVENTS, f"topic = '{Topics().groups}' and partition = 0 and offset <= 30")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert broken(warehouse) == []
+    delete(warehouse, EVENTS, f"topic = '{Topics().groups}' and partition = 0 and offset <= 60")
+    assert broken(warehouse) == [], "nobody knows what the deletion should leave"
+
+    again = Chains(warehouse)
+    again.finish(EVENTS, append_rows)
+    assert broken(warehouse) == []
+    delete(warehouse, EVENTS, f"topic = '{Topics().groups}' and partition = 1 and offset <= 5")
+    assert {rule for rule, *_ in broken(warehouse)} == {"events.chain"}
+
+
+def test_a_later_retention_follows_an_earlier_one(warehouse):
+    chains, append_rows = Chains(warehouse), ArrowSink().append
+    for last in (20, 60, 61, 100):
+        with chains.rewriting(EVENTS, {f"{Topics().groups}-0": last}, "old", append_rows):
+            delete(warehouse, EVENTS, f"topic = '{Topics().groups}' and partition = 0 and offset <= {last}")
+        assert broken(warehouse) == []
+    append(warehouse, _later(warehouse), chains)
+    assert broken(warehouse) == []
+
+
+def _later(warehouse: Path) -> Story:
+    """Ticks behind the records of a ledger."""
+    story = Story()
+    rows = rows_in(warehouse, EVENTS).to_pylist()
+    last = max(row["offset"] for row in rows if (row["topic"], row["partition"]) == (Topics().groups, 0))
+    story.rows = [(Topics().groups, 0, last + number, story.now_ms, None, b'{"type":"tick"}') for number in (1, 2, 3)]
+    return story
+
+
 @pytest.mark.parametrize("text", ["", "events", "events:x:" + "0" * 64, "events:1:" + "g" * 64, "events:1:00"])
 def test_a_text_that_is_no_line_is_refused(text):
     with pytest.raises(ValueError, match="TABLE:NUMBER:HASH"):
@@ -321,6 +434,3 @@ def test_the_metadata_of_a_commit_has_its_line(sound):
     newest = DeltaTable(sound / EVENTS.name).history(1)[0]
 
     assert '"table":"events"' in newest[METADATA]
-
-
-_ = Chain

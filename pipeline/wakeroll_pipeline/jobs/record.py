@@ -80,7 +80,14 @@ def start(
     tasks = max(spark.sparkContext.defaultParallelism, settings.state_partitions)
     chains = Chains(settings.warehouse) if chains is None else chains
     write = writer(spark, settings.warehouse, connection.topics, turn.number, diverged, recorded, chains)
-    upkeep = Upkeep(spark, settings, report)
+    append = ArrowSink(turn.number).append
+    upkeep = Upkeep(
+        spark,
+        settings,
+        report,
+        lambda table, ends: chains.rewriting(table, ends, "older than the retention", append),
+        lambda table: chains.finish(table, append),
+    )
 
     def write_and_look_after(batch: DataFrame, batch_id: int) -> None:
         turn.confirm()
@@ -120,6 +127,7 @@ def writer(
     """
     newest = {table.name: newest_of(table, highest_positions(spark, warehouse, table)) for table in RECORDED}
     chains = Chains(warehouse) if chains is None else chains
+    chains.begin()
     sink = ArrowSink(number, chains=chains)
     stale: set[str] = set()
     divergences = Divergences(spark, warehouse, sink)

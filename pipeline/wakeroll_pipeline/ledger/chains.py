@@ -15,13 +15,20 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import DeltaTable
 
 from wakeroll.epoch_ms import now_ms
-from wakeroll_model.chain import Head, Line, LineKind, hash_of_rows, linked, text_of_heads
+from wakeroll_model.chain import Head, Line, LineKind, Part, floor_of, hash_of_rows, linked, text_of_heads
 from wakeroll_model.records import UNREADABLE
-from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, SNAPSHOTS, ChainRow, Table
+from wakeroll_model.rows import CHAIN, CHAINED, DECISIONS, EVENTS, SNAPSHOTS, ChainRow, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import REMOTE, is_delta, literal, open_delta, quoted, reading
-from wakeroll_pipeline.ledger.row_hashes import OfStream, parts_of, streams_of
+from wakeroll_pipeline.ledger.row_hashes import (
+    OfStream,
+    hashed_columns,
+    parts_by_line,
+    parts_of,
+    streams_of,
+    values_of,
+)
 from wakeroll_pipeline.storage.place import Folder, Place
 
 METADATA = "wakeroll.lines"
@@ -31,10 +38,15 @@ GATHER_MS = 60_000
 
 _NUMBERED = {EVENTS.name: 0, DECISIONS.name: 1}
 """Table whose positions have no gaps -> first position of a stream."""
+_RECENT = 2_000
+"""Newest lines of a table that are read at a start."""
 _TAIL = 1_000
 """Commits that are looked through for lines which are not gathered yet."""
 
 log = logging.getLogger("wakeroll.run")
+
+Append = Callable[[pa.Table, Place], None]
+"""Appends rows to the table in a folder."""
 
 _decode = msgspec.json.Decoder(list[Line]).decode
 
@@ -73,7 +85,9 @@ class _Chain:
     def __init__(self, head: Line | None) -> None:
         self.head = head
         self.last: dict[str, int] = {}
-        """Stream -> last position that is known."""
+        """Stream -> last position in the table."""
+        self.found: list[Line] = []
+        """The line about what the recorder found at its start, and no other line says; usually none."""
 
 
 class Chains:
@@ -91,10 +105,12 @@ class Chains:
         """Lines that are in commits, and not in the table `chain` yet."""
         self._gathered_ms = now_ms()
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether there is a table for lines; tests of a single table have none."""
-        return is_delta(self.warehouse / CHAIN.name)
+    def begin(self) -> None:
+        """Read the newest lines of all tables, before upkeep deletes the commits that have them."""
+        for table in CHAINED:
+            folder = self.warehouse / table.name
+            if is_delta(folder):
+                self._chain_of(table, open_delta(folder))
 
     @property
     def is_due(self) -> bool:
@@ -110,21 +126,10 @@ class Chains:
             rows: the rows.
         """
         chain = self._chain_of(table, delta)
-        lines: list[Line] = []
+        lines = [*chain.found]
 
         def add(kind: LineKind, positions: Mapping[str, int], count: int, rows_hash: str, reason: str = "") -> None:
-            before = lines[-1] if lines else chain.head
-            line = Line(
-                table=table.name,
-                number=1 if before is None else before.number + 1,
-                kind=kind,
-                at_ms=now_ms(),
-                rows=count,
-                positions=dict(sorted(positions.items())),
-                rows_hash=rows_hash,
-                reason=reason,
-            )
-            lines.append(linked(line, "" if before is None else before.line_hash))
+            lines.append(_line(table, kind, positions, count, rows_hash, reason, lines[-1] if lines else chain.head))
 
         if chain.head is None:
             add("begin", chain.last, 0, "")
@@ -138,7 +143,7 @@ class Chains:
         """Note that an append with these lines was committed."""
         with self._lock:
             chain = self._chains[table.name]
-            chain.head = lines[-1]
+            chain.head, chain.found = lines[-1], []
             for line in lines:
                 chain.last |= line.positions
             self._waiting += lines
@@ -149,7 +154,67 @@ class Chains:
             self._chains.pop(table.name, None)
             self._waiting = [line for line in self._waiting if line.table != table.name]
 
-    def gather(self, append: Callable[[pa.Table, Place], None]) -> None:
+    @contextmanager
+    def rewriting(self, table: Table, ends: Mapping[str, int] | None, reason: str, append: Append) -> Iterator[None]:
+        """Let the block delete or replace rows of a table, and record that: a cut before it, and what is kept after it.
+
+        After a crash in between, the rows up to the cut are not proven until `finish` is called.
+
+        Args:
+            table: the table.
+            ends: stream -> highest position of the rows that the block changes; None: any row.
+            reason: why, as users read it.
+            append: appends rows to the table in a folder.
+        """
+        folder = self.warehouse / table.name
+        chain = self._chain_of(table, open_delta(folder))
+        if chain.head is None:  # the chain will begin with what is left
+            yield
+            return
+        self.gather(append)
+        lines = gathered_lines(self.warehouse, f"table_name = {literal(table.name)} order by number")
+        floor = floor_of(lines, ends)
+        self._add(table, "cut", floor, 0, "", reason, append)
+        yield
+        self._keep(table, floor, append)
+
+    def finish(self, table: Table, append: Append) -> None:
+        """Record what is kept of a table, if a deletion was interrupted."""
+        folder = self.warehouse / table.name
+        if table not in CHAINED or not is_delta(folder) or self._chain_of(table, open_delta(folder)).head is None:
+            return
+        self.gather(append)
+        bases = gathered_lines(
+            self.warehouse,
+            f"table_name = {literal(table.name)} and kind in ('begin', 'cut', 'kept') order by number desc limit 1",
+        )
+        if bases and bases[0].kind == "cut":
+            self._keep(table, bases[0].positions, append)
+
+    def _keep(self, table: Table, floor: Mapping[str, int], append: Append) -> None:
+        parts = self._parts(table, {stream: (_NOWHERE, last) for stream, last in floor.items()})
+        self._add(table, "kept", floor, _rows(parts), hash_of_rows(parts), "", append)
+
+    def _add(
+        self,
+        table: Table,
+        kind: LineKind,
+        positions: Mapping[str, int],
+        rows: int,
+        rows_hash: str,
+        reason: str,
+        append: Append,
+    ) -> None:
+        """Append a line that covers no append to the table `chain`."""
+        with self._lock:
+            head = self._chains[table.name].head
+            assert head is not None, "the chain has begun"
+            line = _line(table, kind, positions, rows, rows_hash, reason, head)
+            self._chains[table.name].head = line
+            self._waiting.append(line)
+        self.gather(append)
+
+    def gather(self, append: Append) -> None:
         """Append the lines that wait to the table `chain`, and log the newest line of each table.
 
         Args:
@@ -181,12 +246,50 @@ class Chains:
             gathered = newest_line(self.warehouse, table.name)
             tail = lines_in_commits(delta, 0 if gathered is None else gathered.number)
             chain = _Chain(tail[-1] if tail else gathered)
-            if chain.head is None or table.name in _NUMBERED:
-                chain.last = highest_positions(self.warehouse, table, delta)
+            chain.last = highest_positions(self.warehouse, table, delta)
+            if chain.head is not None and not chain.last and chain.head.kind != "begin":
+                log.error("table %s has lost all its rows; its chain begins again", table.name)
+                chain.found = [_line(table, "begin", {}, 0, "", "the table was created again, or emptied", chain.head)]
+            elif chain.head is not None:
+                chain.found = self._found(table, chain.head, chain.last, tail)
             with self._lock:
                 self._chains[table.name] = chain
                 self._waiting += tail
         return chain
+
+    def _found(self, table: Table, head: Line, last: Mapping[str, int], tail: Sequence[Line]) -> list[Line]:
+        """Return the line about the rows behind the positions of all lines; none if there are no such rows.
+
+        Only the newest lines are read: an older stream that is not in them has no new rows.
+        """
+        recent = gathered_lines(
+            self.warehouse, f"table_name = {literal(table.name)} order by number desc limit {_RECENT}"
+        )
+        covered: dict[str, int] = {}
+        for line in (*reversed(recent), *tail):
+            if line.kind != "gap":
+                covered |= {its: max(end, covered.get(its, end)) for its, end in line.positions.items()}
+        is_whole = len(recent) < _RECENT
+        ranges = {
+            stream: (covered.get(stream, _NOWHERE), end)
+            for stream, end in last.items()
+            if (stream in covered or is_whole) and end > covered.get(stream, _NOWHERE)
+        }
+        if not ranges:
+            return []
+        parts = self._parts(table, ranges)
+        ends = {stream: end for stream, (_, end) in ranges.items()}
+        log.warning("%d rows of table %s have no line: an earlier release has written them", _rows(parts), table.name)
+        return [_line(table, "found", ends, _rows(parts), hash_of_rows(parts), "written without lines", head)]
+
+    def _parts(self, table: Table, ranges: Mapping[str, tuple[int, int]]) -> list[Part]:
+        """Return the rows of a table behind and up to positions of its streams."""
+        folder = self.warehouse / table.name
+        columns = [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)]
+        with _opened(folder) as connection:
+            source = f"({reading(open_delta(folder), folder, columns)}) as rows"
+            one = {stream: ([last], [1]) for stream, (_, last) in ranges.items()}
+            return [part for _, part in parts_by_line(sorted_rows(connection, source, table, ranges), table, one)]
 
     @staticmethod
     def _gaps(table: Table, chain: _Chain, parts: Iterable[OfStream]) -> Iterator[tuple[str, int, int, str]]:
@@ -202,6 +305,32 @@ class Chains:
                 if position > expected:
                     yield part.stream, position - 1, position - expected, "not in Kafka's log when it was recorded"
                 expected = position + 1
+
+
+def _rows(parts: Iterable[Part]) -> int:
+    return sum(part.rows for part in parts)
+
+
+def _line(
+    table: Table,
+    kind: LineKind,
+    positions: Mapping[str, int],
+    rows: int,
+    rows_hash: str,
+    reason: str,
+    before: Line | None,
+) -> Line:
+    line = Line(
+        table=table.name,
+        number=1 if before is None else before.number + 1,
+        kind=kind,
+        at_ms=now_ms(),
+        rows=rows,
+        positions=dict(sorted(positions.items())),
+        rows_hash=rows_hash,
+        reason=reason,
+    )
+    return linked(line, "" if before is None else before.line_hash)
 
 
 def newest_line(warehouse: Place, table: str) -> Line | None:
@@ -239,6 +368,46 @@ def highest_positions(warehouse: Place, table: Table, delta: DeltaTable) -> dict
             f"select {stream}, max({position}) as {position} from ({rows}) as rows group by {stream}"
         ).to_arrow_table()
     return dict(zip(streams_of(found, table).to_pylist(), found[table.position].to_pylist(), strict=True))
+
+
+def sorted_rows(
+    connection: duckdb.DuckDBPyConnection, source: str, table: Table, ranges: Mapping[str, tuple[int, int]]
+) -> Iterator[pa.Table]:
+    """Yield rows with the columns that are hashed, sorted by stream and position.
+
+    Args:
+        connection: to DuckDB.
+        source: the table in the SQL of a query.
+        table: its declaration.
+        ranges: stream -> the position before the first row, and that of the last one.
+    """
+    if not ranges:
+        return
+    keys = [*table.stream, *(["era"] if table is SNAPSHOTS else [])]
+    names = dict.fromkeys([*keys, table.position, *(name.partition(".")[0] for name in hashed_columns(table))])
+    position = quoted(table.position)
+    wanted = " or ".join(
+        f"({' and '.join(f'{quoted(name)} = {_literal(value)}' for name, value in values_of(stream, table).items())} "
+        f"and {position} > {after} and {position} <= {last})"
+        for stream, (after, last) in ranges.items()
+    )
+    query = (
+        f"select {', '.join(map(quoted, names))} from {source} where {wanted} "
+        f"order by {', '.join(map(quoted, keys))}, {position}"
+    )
+    with connection.cursor() as cursor:
+        for batch in cursor.sql(query).to_arrow_reader(_BATCH):
+            yield pa.Table.from_batches([batch])
+
+
+_BATCH = 20_000
+"""Rows of an Arrow batch."""
+_NOWHERE = -2
+"""Below all positions."""
+
+
+def _literal(value: str | int) -> str:
+    return literal(value) if isinstance(value, str) else str(value)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.delta_files import open_delta
-from wakeroll_pipeline.ledger.retention import DAY_MS, Past, forget, past_of
+from wakeroll_pipeline.ledger.retention import DAY_MS, Past, Rewriting, forget, past_of
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage.parquet_files import HOOKS, STATES
@@ -53,7 +53,25 @@ Report = Callable[[str, float, bool], None]
 class Upkeep:
     """Upkeep of a warehouse, by the only process that writes it."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, report: Report | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        report: Report | None = None,
+        rewriting: Rewriting = lambda _table, _ends: nullcontext(),
+        finish: Callable[[Table], None] = lambda _table: None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            spark: a session.
+            settings: settings of the deployment.
+            report: receives each step.
+            rewriting: surrounds a deletion of rows.
+            finish: called for each table before the first deletion: one before may have been interrupted.
+        """
+        self._rewriting = rewriting
+        self._finish = finish
         self._spark = session_for_upkeep(spark)
         self._settings = settings
         self._report = report
@@ -124,7 +142,8 @@ class Upkeep:
 
         def forget_first() -> None:
             with _alone_with(tables[0]):
-                forget(self._spark, self._settings.warehouse, tables[0], past)
+                self._finish(tables[0])
+                forget(self._spark, self._settings.warehouse, tables[0], past, self._rewriting)
             self._forget_next(past, tables[1:])
 
         self._steps.appendleft((f"delete old rows of {tables[0].name}", forget_first))

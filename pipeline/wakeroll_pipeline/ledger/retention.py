@@ -6,6 +6,7 @@
   change since.
 - `assignments` and `offsets`: a row is deleted with its decision.
 - `divergences`: no row is deleted; there are few.
+- `chain`: no line is deleted.
 - `snapshots`: rows before the starting snapshot are deleted.  Of those older than `keep_snapshots_ms`, the last of each
   day is kept, the last of each `SNAPSHOT_SPAN` records, the snapshot with which an era began, and the newest
   `keep_snapshots` of each shard.  A damaged snapshot is no starting snapshot: the records before it are still needed.
@@ -13,7 +14,8 @@
 The highest row of a stream is never deleted: it shows up to which position a table is complete.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from operator import or_
 
@@ -25,8 +27,19 @@ from pyspark.sql import functions as f
 from wakeroll_model import config
 from wakeroll_model.decision_order import ORDER
 from wakeroll_model.decisions import Handover, Membership, Offset, Rebalance
-from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, DIVERGENCES, EVENTS, OFFSETS, SNAPSHOTS, SnapshotRow, Table
+from wakeroll_model.rows import (
+    ASSIGNMENTS,
+    CHAIN,
+    DECISIONS,
+    DIVERGENCES,
+    EVENTS,
+    OFFSETS,
+    SNAPSHOTS,
+    SnapshotRow,
+    Table,
+)
 from wakeroll_model.shard_state import READABLE
+from wakeroll_pipeline.ledger.row_hashes import stream_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, read_snapshots
 from wakeroll_pipeline.ledger.tables import path_of, with_era
 from wakeroll_pipeline.storage.place import Folder
@@ -121,18 +134,30 @@ def _begins(warehouse: Folder, old: Sequence[SnapshotKey]) -> dict[tuple[str, in
         return {key.place: key.offset for key in map(key_of, intact(choose))}
 
 
-def forget(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> None:
+Rewriting = Callable[[Table, Mapping[str, int]], AbstractContextManager[object]]
+"""Surrounds a deletion; gets the table, and the highest position of each stream that rows are deleted of."""
+
+
+def forget(
+    spark: SparkSession,
+    warehouse: Folder,
+    table: Table,
+    past: Past,
+    rewriting: Rewriting = lambda _table, _ends: nullcontext(),
+) -> None:
     """Delete the old rows of one table in one commit; make no commit if there are none.
 
     Call it in the order of `wakeroll_model.rows.TABLES`: records before their decisions, decisions before their rows.
     Then a query between two calls, or after a crash, may find more rows than needed, but never fewer.
     """
-    if table is DIVERGENCES or (not past.begins and table is not SNAPSHOTS):
+    if table in (CHAIN, DIVERGENCES) or (not past.begins and table is not SNAPSHOTS):
         return
     if table is EVENTS:
-        DeltaTable.forPath(spark, path_of(warehouse, EVENTS).for_spark()).delete(
-            _up_to(past, "topic", "partition", "offset")
-        )
+        old = _up_to(past, "topic", "partition", "offset")
+        if _read(spark, warehouse, EVENTS).where(old).isEmpty():
+            return
+        with rewriting(EVENTS, {f"{topic}-{partition}": offset for (topic, partition), offset in past.begins.items()}):
+            DeltaTable.forPath(spark, path_of(warehouse, EVENTS).for_spark()).delete(old)
         return
     gone = {
         DECISIONS.name: _decisions,
@@ -140,7 +165,7 @@ def forget(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> 
         OFFSETS.name: _undecided,
         SNAPSHOTS.name: _snapshots,
     }[table.name](spark, warehouse, table, past)
-    keys = gone.select(*table.key).persist()
+    keys = gone.select(*_columns(table)).persist()
     try:
         if keys.isEmpty():
             return
@@ -148,8 +173,11 @@ def forget(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> 
         if table is not SNAPSHOTS:
             # Redundant, but it lets Delta skip files.
             same.append(f.col(f"kept.{table.at}") < past.decisions_before_ms)
+        streams = [name for name in _columns(table) if name != table.position]
+        ends = keys.groupBy(*streams).agg(f.max(table.position).alias("last")).collect()
         kept = DeltaTable.forPath(spark, path_of(warehouse, table).for_spark()).alias("kept")
-        kept.merge(keys.alias("gone"), reduce(Column.__and__, same)).whenMatchedDelete().execute()
+        with rewriting(table, {stream_of(table, row.asDict()): row["last"] for row in ends}):
+            kept.merge(keys.alias("gone"), reduce(Column.__and__, same)).whenMatchedDelete().execute()
     finally:
         keys.unpersist()
 
@@ -171,7 +199,7 @@ def _decisions(spark: SparkSession, warehouse: Folder, table: Table, past: Past)
     its_last = f.max_by(change, coming_or_going).over(Window.partitionBy("group_id", "client_id"))
     forgotten = f.max(f.when(change == "forgotten", f.col("order"))).over(Window.partitionBy("group_id"))
     return said.select(
-        *table.key,
+        *_columns(table),
         (
             kind.isin([_tag(one) for one in (Membership, Rebalance, Handover, Offset)])
             & (f.row_number().over(subject) == 1)
@@ -213,7 +241,7 @@ def _snapshots(spark: SparkSession, warehouse: Folder, table: Table, past: Past)
     return (
         _read(spark, warehouse, table)
         .select(
-            *table.key,
+            *_columns(table),
             (
                 (f.col(table.at) < f.max(table.at).over(shard) - past.keep_snapshots_ms)
                 & (f.dense_rank().over(shard.orderBy(f.desc("era"), f.desc("offset"))) > past.keep_snapshots)
@@ -227,6 +255,11 @@ def _snapshots(spark: SparkSession, warehouse: Folder, table: Table, past: Past)
             f.col("is_before") | (f.col("is_old") & ~f.col("is_last") & ~f.col("is_begin") & ~f.col("is_begin_of_era"))
         )
     )
+
+
+def _columns(table: Table) -> list[str]:
+    """Return the columns that identify a row and its stream."""
+    return list(dict.fromkeys((*table.key, *table.stream)))
 
 
 def _up_to(past: Past, topic: str, partition: str, offset: str) -> Column:

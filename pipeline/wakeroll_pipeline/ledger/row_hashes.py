@@ -59,6 +59,14 @@ def streams_of(rows: pa.Table, table: Table) -> pa.ChunkedArray:
     return names
 
 
+def stream_of(table: Table, values: Mapping[str, object]) -> str:
+    """Return the name of the stream of one row, as `streams_of` does."""
+    if table.stream == ("partition", "shard"):
+        return f"{values['shard']}@{values['partition']}"
+    name = "-".join(str(values[column]) for column in table.stream)
+    return f"{name}.{values['era']}" if table is SNAPSHOTS else name
+
+
 def values_of(stream: str, table: Table) -> dict[str, str | int]:
     """Return the columns that a name of `streams_of` stands for."""
     if table.stream == ("partition", "shard"):

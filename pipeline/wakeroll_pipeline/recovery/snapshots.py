@@ -118,9 +118,11 @@ def replace_snapshots(spark: SparkSession, settings: Settings, number: int | Non
         for shard, offset, _ in begun
     ]
     if same:
-        path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
-        DeltaTable.forPath(spark, path).delete(reduce(or_, same))
-        _append(ArrowSink(number, STATES), path_of(settings.warehouse, SNAPSHOTS), begun)
+        path = path_of(settings.warehouse, SNAPSHOTS)
+        why = "states of another number of partitions"
+        with Chains(settings.warehouse).rewriting(SNAPSHOTS, None, why, ArrowSink(number).append):
+            DeltaTable.forPath(spark, path.for_spark()).delete(reduce(or_, same))
+            _append(ArrowSink(number, STATES), path, begun)
 
 
 def _append(sink: ArrowSink, path: Place, states: Iterable[tuple[Shard, int, bytes]]) -> None:

@@ -7,15 +7,13 @@ of their streams, some hundred thousand at a time, and the hashes of each line a
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import pyarrow as pa  # type: ignore[import-untyped]
-
 from wakeroll.epoch_ms import EpochMs
-from wakeroll_model.chain import Head, Line, Part, broken_links, hash_of_rows
+from wakeroll_model.chain import PROVING, Head, Line, Part, broken_links, hash_of_rows
 from wakeroll_model.rows import CHAINED, SNAPSHOTS, Table
-from wakeroll_pipeline.ledger.chains import gathered_lines, lines_in_commits
+from wakeroll_pipeline.ledger.chains import gathered_lines, lines_in_commits, sorted_rows
 from wakeroll_pipeline.ledger.delta_files import literal, quoted
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, find_table
-from wakeroll_pipeline.ledger.row_hashes import hashed_columns, parts_by_line, streams_of, values_of
+from wakeroll_pipeline.ledger.row_hashes import parts_by_line, streams_of
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken
 from wakeroll_pipeline.questions.quality.rule import Rule
@@ -135,10 +133,12 @@ def covered_by(lines: Sequence[Line]) -> Covered:
     """Return what the lines of a table prove; they are sorted by number."""
     base = next((line for line in reversed(lines) if line.kind in ("begin", "cut", "kept")), None)
     floor: Mapping[str, int] = {} if base is None else base.positions
+    if base is not None and base.kind == "begin":
+        lines = [line for line in lines if line.number >= base.number]
     spans = [Span(base, {})] if base is not None and base.kind == "kept" else []
     last, numbers = dict(floor), {line.number for line in lines}
     for line in lines:
-        if line.kind == "rows" and any(end > floor.get(its, _NOWHERE) for its, end in line.positions.items()):
+        if line.kind in PROVING and any(end > floor.get(its, _NOWHERE) for its, end in line.positions.items()):
             after = {its: last[its] for its in line.positions if its in last}
             spans.append(Span(line, after, is_known=line.number - 1 in numbers))
             last |= line.positions
@@ -160,7 +160,7 @@ def _broken_window(ledger: DuckLedger, table: Table, spans: Sequence[Span], rule
             first = ranges[stream][0] if stream in ranges else span.after.get(stream, _NOWHERE)
             ranges[stream] = first, last
     found: dict[int, list[Part]] = {span.line.number: [] for span in spans}
-    for number, part in parts_by_line(_rows(ledger, table, ranges), table, ends):
+    for number, part in parts_by_line(sorted_rows(ledger.connection, table.name, table, ranges), table, ends):
         found[number].append(part)
     for span in spans:
         line, parts = span.line, found[span.line.number]
@@ -173,29 +173,6 @@ def _broken_window(ledger: DuckLedger, table: Table, spans: Sequence[Span], rule
             f"{rows} rows" if rows != line.rows else f"{rows} rows, of which one or more were edited",
             f"{line.rows} rows",
         )
-
-
-def _rows(ledger: DuckLedger, table: Table, ranges: Mapping[str, tuple[int, int]]) -> Iterator[pa.Table]:
-    """Yield the rows behind and up to positions of streams, sorted."""
-    keys = [*table.stream, *(["era"] if table is SNAPSHOTS else [])]
-    names = dict.fromkeys([*keys, table.position, *(name.partition(".")[0] for name in hashed_columns(table))])
-    position = quoted(table.position)
-    wanted = " or ".join(
-        f"({' and '.join(f'{quoted(name)} = {_literal(value)}' for name, value in values_of(stream, table).items())} "
-        f"and {position} > {after} and {position} <= {last})"
-        for stream, (after, last) in ranges.items()
-    )
-    query = (
-        f"select {', '.join(map(quoted, names))} from {table.name} where {wanted} "
-        f"order by {', '.join(map(quoted, keys))}, {position}"
-    )
-    with ledger.connection.cursor() as cursor:
-        for batch in cursor.sql(query).to_arrow_reader(_BATCH):
-            yield pa.Table.from_batches([batch])
-
-
-_BATCH = 20_000
-"""Rows of an Arrow batch."""
 
 
 def _uncovered(ledger: DuckLedger, table: Table, covered: Covered, rule: str) -> Iterator[Broken]:
@@ -225,7 +202,3 @@ def _where(span: Span) -> str:
 
 _NAMED = 3
 """Streams that a violation names."""
-
-
-def _literal(value: str | int) -> str:
-    return literal(value) if isinstance(value, str) else str(value)
