@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from tests.support.running_processes import run_process
 from wakeroll_model.decisions import AnyDecision, Kind
-from wakeroll_model.rows import DECIDED, TABLES
+from wakeroll_model.rows import DECIDED, TABLES, Table
 from wakeroll_pipeline.ledger.column_types import Type, columns_of, plain_type
 from wakeroll_pipeline.ledger.column_types import in_duckdb as type_in_duckdb
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
@@ -29,11 +29,13 @@ from wakeroll_pipeline.ledger.tables import open_views
 from wakeroll_pipeline.ledger.view_queries import KINDS
 from wakeroll_pipeline.questions.quality import model_rules
 from wakeroll_pipeline.questions.quality.all_rules import all_rules, check
+from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows, history_rules
 from wakeroll_pipeline.questions.quality.expectation_suites import Gate, RuleResult
 from wakeroll_pipeline.questions.quality.history_in_duckdb import history_in_duckdb
+from wakeroll_pipeline.questions.quality.ordered_rows import Broken as BrokenRow
 from wakeroll_pipeline.questions.quality.rule import HISTORY, Rule
 from wakeroll_pipeline.questions.quality.schema_rules import declared_rules
 from wakeroll_pipeline.questions.quality.suspects import suspects
@@ -52,7 +54,12 @@ def test_the_ledger_of_a_story_keeps_every_rule(spark, day, tmp_path):
     open_views(spark, day)
 
     gate = Gate(tmp_path / "spark")
-    in_spark = check(spark, gate)
+    chains = ChainCheck()
+    in_spark = check(
+        spark,
+        gate,
+        chains=lambda rules: [one for table in chains.tables_of(rules) for one in broken_here(chains, day, table)],
+    )
     in_duckdb = check_here(day, other := Gate(tmp_path / "duckdb", "duckdb"))
 
     for outcomes in (in_spark, in_duckdb):
@@ -63,6 +70,11 @@ def test_the_ledger_of_a_story_keeps_every_rule(spark, day, tmp_path):
     for page in pages:
         assert all(suite in page.read_text(encoding="utf-8") for suite in all_rules())
     assert validations(tmp_path / "spark") == validations(tmp_path / "duckdb")
+
+
+def broken_here(chains: ChainCheck, warehouse: Path, table: Table) -> list[BrokenRow]:
+    with duck_ledger(warehouse) as opened:
+        return [*chains.broken(opened, table)]
 
 
 def check_here(warehouse: Path, gate: Gate, names: set[str] | None = None) -> list[RuleResult]:
@@ -546,7 +558,8 @@ def test_a_broken_rule_is_told_with_its_rows_and_exit_code_1(command, tampered):
 
     code, said = command(*where)
     assert code == 1
-    assert "1 broken; Data Docs: " in said
+    assert "2 broken; Data Docs: " in said
+    assert re.search(r"offsets\.chain +│ line \d+ of ", said)
     assert re.search(r"offsets\.decided +│ groups-1\.1/\d+ +│ no row", said)
     assert (tampered / "quality").is_dir()
 
@@ -562,7 +575,10 @@ def test_a_broken_rule_is_told_with_its_rows_and_exit_code_1(command, tampered):
         (["--version", "1"], "--version needs --table and excludes --at"),
         (["--version", "1", "--table", "groups"], "--version needs --table and excludes --at"),
         (["--version", "1", "--table", "offsets", "--at", "0"], "--version needs --table and excludes --at"),
-        (["--table", "nothing"], "no table or view 'nothing' has rules; it must be one of: assignments, current_"),
+        (
+            ["--table", "nothing"],
+            "no table or view 'nothing' has rules; it must be one of: assignments, chain, current_",
+        ),
         (["--at", "yesterday"], "'yesterday' is not a time"),
         (["--at", "0"], "table 'events' has no version of 1970-01-01T00:00:00.000Z; the oldest kept version is of 20"),
         (["--version", "99", "--table", "offsets"], "table 'offsets' has no version 99; it has 0 to 3"),
