@@ -106,7 +106,7 @@ class Span(NamedTuple):
 
 
 class Covered(NamedTuple):
-    """What a chain proves."""
+    """The rows that a chain proves."""
 
     spans: Sequence[Span]
     unproven: Mapping[str, int]
@@ -130,7 +130,7 @@ class Covered(NamedTuple):
 
 
 def covered_by(lines: Sequence[Line]) -> Covered:
-    """Return what the lines of a table prove; they are sorted by number."""
+    """Return the rows that the lines of a table prove; they are sorted by number."""
     base = next((line for line in reversed(lines) if line.kind in ("begin", "cut", "kept")), None)
     floor: Mapping[str, int] = {} if base is None else base.positions
     if base is not None and base.kind == "begin":
