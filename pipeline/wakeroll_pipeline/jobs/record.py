@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +14,9 @@ from wakeroll.headers import WRITER_HEADER
 from wakeroll_model.rows import DECISIONS, EVENTS, RECORDED, Table
 from wakeroll_pipeline.jobs.divergences import Divergences
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.batches import Batch, newest_number
 from wakeroll_pipeline.ledger.chains import Chains
+from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.maintenance import Report, Upkeep
 from wakeroll_pipeline.ledger.tables import ensure_tables, highest_positions, path_of
 from wakeroll_pipeline.operators.ledger_rows import (
@@ -131,13 +134,16 @@ def writer(
     sink = ArrowSink(number, chains=chains)
     stale: set[str] = set()
     divergences = Divergences(spark, warehouse, sink)
+    numbers = count(1 + newest_number(open_delta(path_of(warehouse, table)) for table in RECORDED))
 
-    def append_new(table: Table, rows: Iterable[PlacedRow]) -> None:
+    def new_among(table: Table, rows: Iterable[PlacedRow]) -> list[PlacedRow]:
         seen = newest[table.name]
-        fresh = [one for one in rows if one.position > seen.get(one.stream, NOWHERE)]
-        if not fresh:
-            return
-        sink.append(arrow_table(table.row, [one.row for one in fresh]), path_of(warehouse, table))
+        return [one for one in rows if one.position > seen.get(one.stream, NOWHERE)]
+
+    def append(table: Table, fresh: list[PlacedRow], its_batch: Batch) -> None:
+        seen = newest[table.name]
+        rows = arrow_table(table.row, [one.row for one in fresh])
+        sink.append(rows, path_of(warehouse, table), its_batch.as_metadata())
         for one in fresh:
             seen[one.stream] = max(one.position, seen.get(one.stream, NOWHERE))
         if table is EVENTS and recorded is not None:
@@ -148,8 +154,10 @@ def writer(
             decisions = read_decisions(one for one in some if one.topic == topics.decisions)
             _warn_of_stale(decisions, newest[DECISIONS.name], stale)
             rows = rows_of((one for one in some if one.topic in topics.control), decisions)
-            for table in RECORDED:
-                append_new(table, rows[table.name])
+            fresh = {table: its for table in RECORDED if (its := new_among(table, rows[table.name]))}
+            its_batch = Batch(number=next(numbers), tables=tuple(table.name for table in fresh))
+            for table, its in fresh.items():
+                append(table, its, its_batch)
             divergences.look_at(decisions)
         if chains.is_due:
             chains.gather(sink.append)

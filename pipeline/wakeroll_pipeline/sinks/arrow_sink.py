@@ -40,7 +40,7 @@ class ArrowSink:
         self._lock = threading.Lock()
         self._tables: dict[Place, DeltaTable] = {}
 
-    def append(self, rows: pa.Table, path: Folder) -> None:
+    def append(self, rows: pa.Table, path: Folder, metadata: Mapping[str, str] | None = None) -> None:
         """Append rows to a table, as one file and one commit; NOT NULL and CHECK constraints are enforced.
 
         The caller must prevent duplicate rows; it knows the highest position in the table.
@@ -48,6 +48,7 @@ class ArrowSink:
         Args:
             rows: the rows; their columns are matched by name.
             path: folder of the table.
+            metadata: for the commit, in the log of the table.
 
         Raises:
             Fenced: the table has the fence of another writer. The rows were not appended; or they were, and another
@@ -60,11 +61,11 @@ class ArrowSink:
             refuse_other(table, place, self._number)
         declared = None if self._chains is None else _CHAINED.get(place.name)
         if self._chains is None or declared is None:
-            self._commit(table, place, rows, {})
+            self._commit(table, place, rows, metadata or {})
             return
         lines = self._chains.lines(declared, table, rows)
         try:
-            self._commit(table, place, rows, {METADATA: msgspec.json.encode(lines).decode()})
+            self._commit(table, place, rows, {**(metadata or {}), METADATA: msgspec.json.encode(lines).decode()})
         except BaseException:
             self._chains.forget(declared)
             raise
