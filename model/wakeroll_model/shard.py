@@ -139,6 +139,11 @@ class Shard:
         return feature_levels.STATE_VERSIONS[self._state.level]
 
     @property
+    def partitions(self) -> int:
+        """Number of partitions of the control topic."""
+        return self._partitions
+
+    @property
     def growths(self) -> list[Growth]:
         """Changes of the number of partitions, the oldest first."""
         return self._state.growths

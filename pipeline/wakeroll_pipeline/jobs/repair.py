@@ -1,0 +1,111 @@
+"""The repair of a ledger: a plan, a confirmation, and the changes, while no other process writes the tables."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+from deltalake import CommitProperties, DeltaTable, Transaction
+from msgspec import Struct
+
+from wakeroll.errors import InvalidUsage
+from wakeroll_model.rows import SNAPSHOTS
+from wakeroll_pipeline.jobs.repair_plan import Change, RepairPlan, plan_repair
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.delta_files import literal, open_delta, quoted
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.runtime.deciding_queries import RECORD
+from wakeroll_pipeline.runtime.process_locks import process_locks
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.sinks.table_fence import APPLICATION
+from wakeroll_pipeline.storage.parquet_files import HOOKS, SMALL_VALUES, STATES
+
+_DELETED_AT_ONCE = 200
+"""Rows in the condition of a deletion; Delta rewrites the files that have some of them."""
+_APPENDED_AT_ONCE = 20_000
+"""Rows of an append, as in `record`."""
+
+
+def repair(settings: Settings, confirm: Callable[[RepairPlan], bool]) -> RepairPlan:
+    """Make rows of the tables again, as a plan says, if it is confirmed; before that, nothing is changed.
+
+    A crash in between is harmless: the next repair finds the rest.
+
+    Args:
+        settings: settings of the deployment.
+        confirm: called with the plan if there is something to change; returns whether to carry it out.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InvalidUsage: a process writes the tables, or they have changed since the plan; or they are not of this release.
+        LeaseLost, Fenced: another process writes the tables since.
+        NotReachable: no broker answered, and a lease is in Kafka.
+        UnreadableTable: a table cannot be read; repair its files first.
+    """
+    with ExitStack() as stack:
+        locks = stack.enter_context(process_locks(settings, [RECORD]))
+        plan = _plan(settings)
+        _refuse_old_tables(settings, plan.changes)
+        if not plan.changes or not confirm(plan):
+            return plan
+        turn = Turn(settings, locks.turn_lease)
+        # A writer that was suspended may have appended until the turn excluded it.
+        if _plan(settings) != plan:
+            raise InvalidUsage("the tables have changed since the plan was shown, and nothing was repaired; try again")
+        for change in plan.changes:
+            turn.confirm()
+            _carry_out(settings, change, turn.number)
+        return plan
+
+
+def _plan(settings: Settings) -> RepairPlan:
+    with duck_ledger(settings.warehouse, refuse_large=False) as ledger:
+        return plan_repair(ledger, settings.partitions)
+
+
+def _refuse_old_tables(settings: Settings, changes: Sequence[Change]) -> None:
+    """Reject tables without the newest columns: only `run` adds these.
+
+    Raises:
+        InvalidUsage: the message names the table.
+    """
+    for change in changes:
+        delta = open_delta(path_of(settings.warehouse, change.table))
+        there = {field.name for field in delta.schema().fields}
+        if new := [name for name in change.table.row.__struct_fields__ if name not in there]:
+            raise InvalidUsage(
+                f"the table {change.table.name} lacks the column {new[0]} of this release: start `wakeroll run` once, "
+                "which adds it, stop it, and repeat this command"
+            )
+
+
+def _carry_out(settings: Settings, change: Change, number: int) -> None:
+    place = path_of(settings.warehouse, change.table)
+    properties = STATES if change.table is SNAPSHOTS else SMALL_VALUES
+    commit = CommitProperties(app_transactions=[Transaction(APPLICATION, number)])
+    for some in _parts(change.deleted, _DELETED_AT_ONCE):
+        condition = " or ".join(f"({_key_condition(change.table.key, row)})" for row in some)
+        table: DeltaTable = open_delta(place)
+        table.delete(
+            condition, writer_properties=properties, commit_properties=commit, post_commithook_properties=HOOKS
+        )
+    sink = ArrowSink(number, properties)
+    for some in _parts(change.appended, _APPENDED_AT_ONCE):
+        sink.append(arrow_table(change.table.row, some), place)
+
+
+def _parts(rows: Sequence[Struct], size: int) -> Iterator[Sequence[Struct]]:
+    return (rows[begin : begin + size] for begin in range(0, len(rows), size))
+
+
+def _key_condition(key: Sequence[str], row: Struct) -> str:
+    """Return the SQL condition that a row has the key of this one."""
+    values: dict[str, Any] = msgspec.structs.asdict(row)
+    return " and ".join(
+        f"{quoted(name)} = {values[name] if isinstance(values[name], int) else literal(values[name])}" for name in key
+    )

@@ -1,0 +1,221 @@
+"""The plan of `wakeroll repair`: rows that are missing, wrong, doubled or damaged, and the rows they are made from."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+
+from wakeroll_model.decisions import Cause, Kind
+from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, OFFSETS, SNAPSHOTS, DecisionRow, Table
+from wakeroll_pipeline.jobs.replayed_rows import Replayed, read_again, replay_all
+from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.operators.ledger_rows import PlacedRow, ReadDecision, assignment_rows, offset_rows
+
+Problem = Literal["missing", "wrong", "doubled", "damaged"]
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """Rows of one stream of a table that have the same problem, and nothing sound between them."""
+
+    table: str
+    stream: str
+    """Shard with its era, like ``groups-3.1``."""
+    first: int
+    """First position: number of a decision and of a row that is made from it, or offset of a snapshot."""
+    last: int
+    """Last position."""
+    rows: int
+    problem: Problem
+    source: str
+    """Rows from which these are made again, in words; empty if they cannot be had."""
+    detail: str = ""
+    """More about it, as a sentence; empty if there is nothing to say."""
+
+    @property
+    def text(self) -> str:
+        """The finding as a sentence."""
+        where = f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        made = f"made again from {self.source}" if self.source else "cannot be had again from the tables"
+        return f"{self.table} of {self.stream}, {where}: {rows} {self.problem}, {made}" + (
+            f". {self.detail}" if self.detail else ""
+        )
+
+
+class Change(NamedTuple):
+    """The change that a repair makes to a table."""
+
+    table: Table
+    deleted: Sequence[Struct]
+    """One row for each key that is deleted, before the others are appended."""
+    appended: Sequence[Struct]
+
+
+class RepairPlan(NamedTuple):
+    """The findings, and the changes that mend those that can be mended."""
+
+    findings: Sequence[Finding]
+    changes: Sequence[Change]
+    """At most one per table, in the order in which they are made: decisions before what is made from them."""
+
+
+def plan_repair(ledger: Ledger, partitions: int) -> RepairPlan:
+    """Return the plan for a ledger, which no process writes meanwhile.
+
+    `assignments` and `offsets` are compared whole with `decisions`, with those that are made again. A row without its
+    decision is kept, because it may be all that is left of it. For decisions and snapshots, see
+    `wakeroll_pipeline.jobs.replayed_rows`.
+
+    Args:
+        ledger: the open ledger.
+        partitions: number of partitions of each control topic.
+    """
+    replayed = replay_all(ledger, partitions)
+    missing = [row for one in replayed for row in one.missing]
+    findings = [*_of_decisions(replayed), *_of_snapshots(replayed)]
+    changes = [
+        Change(DECISIONS, [], missing),
+        Change(
+            SNAPSHOTS,
+            [old for one in replayed for old, new in one.damaged if new is not None],
+            [new for one in replayed for _, new in one.damaged if new is not None],
+        ),
+    ]
+    for its_findings, change in (
+        _of_derived(ledger, ASSIGNMENTS, "handover", assignment_rows, missing),
+        _of_derived(ledger, OFFSETS, "offset", offset_rows, missing),
+    ):
+        findings += its_findings
+        changes.append(change)
+    return RepairPlan(findings, [one for one in changes if one.deleted or one.appended])
+
+
+def _of_decisions(replayed: Iterable[Replayed]) -> Iterator[Finding]:
+    for one in replayed:
+        yield from _findings(DECISIONS, [(row.shard, row.seq, "missing") for row in one.missing], "a replay of events")
+        yield from _findings(
+            DECISIONS,
+            [(one.shard, seq, "missing") for seq in one.unproven],
+            "",
+            "No row behind them proves a replay",
+        )
+
+
+def _of_snapshots(replayed: Iterable[Replayed]) -> Iterator[Finding]:
+    for one in replayed:
+        for old, new in one.damaged:
+            where: list[_Placed] = [(one.shard, old.offset, "damaged")]
+            if new is not None:
+                yield from _findings(SNAPSHOTS, where, "a replay of events")
+            else:
+                yield from _findings(SNAPSHOTS, where, "", "It stays, and is not used")
+
+
+_Placed = tuple[str, int, Problem]
+"""Stream, position and problem of a row."""
+
+
+def _findings(table: Table, rows: Iterable[_Placed], source: str, detail: str = "") -> list[Finding]:
+    """Return findings for rows in order: one for each run of rows with the same stream and problem."""
+    found = []
+    for (stream, problem), run in groupby(rows, lambda one: (one[0], one[2])):
+        positions = [position for _, position, _ in run]
+        found.append(
+            Finding(
+                table=table.name,
+                stream=stream,
+                first=positions[0],
+                last=positions[-1],
+                rows=len(positions),
+                problem=problem,
+                source=source,
+                detail=detail,
+            )
+        )
+    return found
+
+
+def _of_derived(
+    ledger: Ledger,
+    table: Table,
+    kind: Kind,
+    make: Callable[[Iterable[ReadDecision]], Iterator[PlacedRow]],
+    again: Iterable[DecisionRow],
+) -> tuple[list[Finding], Change]:
+    """Compare a table whole with the rows that the decisions make; both are read in order, side by side."""
+    decided = (
+        _decision(kind, *values)
+        for values in ledger.stream(
+            f"select shard, seq, partition, at_ms, json from decisions where kind = '{kind}' order by shard, seq"
+        )
+    )
+    more = (row for row in sorted(again, key=_key) if row.kind == kind)
+    fields = ", ".join(f"{table.name}.{name}" for name in table.row.__struct_fields__)
+    there = (_row(table, values) for values in ledger.stream(f"select {fields} from {table.name} order by shard, seq"))
+    wrong: list[_Placed] = []
+    deleted: list[Struct] = []
+    appended: list[Struct] = []
+    expected = (one.row for one in make(read_again(row) for row in merge(decided, more, key=_key)))
+    for key, rows in groupby(merge(_marked(expected, 0), _marked(there, 1), key=lambda one: _key(one[0])), _key_of):
+        made, found = _parted(rows)
+        if not made or found == made[:1]:
+            continue
+        problem: Problem = "missing" if not found else "doubled" if all(one == made[0] for one in found) else "wrong"
+        wrong.append((*key, problem))
+        deleted += found[:1]
+        appended.append(made[0])
+    strange = [
+        _row(table, values)
+        for values in ledger.stream(
+            f"select distinct {fields} from {table.name} join decisions using (shard, seq) "
+            f"where decisions.kind <> '{kind}' order by shard, seq"
+        )
+    ]
+    findings = [
+        *_findings(table, wrong, "decisions"),
+        *_findings(table, [(*_key(row), "wrong") for row in strange], "decisions", "They are of another kind of row"),
+    ]
+    return findings, Change(table, [*deleted, *strange], appended)
+
+
+_key = attrgetter("shard", "seq")
+
+
+def _key_of(one: tuple[Any, int]) -> tuple[str, int]:
+    key: tuple[str, int] = _key(one[0])
+    return key
+
+
+def _marked(rows: Iterable[Any], mark: int) -> Iterator[tuple[Any, int]]:
+    return ((row, mark) for row in rows)
+
+
+def _parted(rows: Iterable[tuple[Any, int]]) -> tuple[list[Any], list[Any]]:
+    """Return the rows with the mark 0, and those with the mark 1."""
+    parts: tuple[list[Any], list[Any]] = [], []
+    for row, mark in rows:
+        parts[mark].append(row)
+    return parts
+
+
+def _row(table: Table, values: Sequence[Any]) -> Any:
+    return table.row(**dict(zip(table.row.__struct_fields__, values, strict=True)))
+
+
+def _decision(kind: Kind, shard: str, seq: int, partition: int, at_ms: int, json: str) -> DecisionRow:
+    """Return the part of a decision from which rows are made."""
+    return DecisionRow(
+        shard=shard,
+        seq=seq,
+        kind=kind,
+        group_id=None,
+        client_id=None,
+        at_ms=at_ms,
+        cause=Cause("", 0, 0),
+        published_ms=0,
+        partition=partition,
+        json=json,
+    )
