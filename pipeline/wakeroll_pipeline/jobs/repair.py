@@ -5,13 +5,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import msgspec
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 from msgspec import Struct
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.jobs.repair_plan import Change, RepairPlan, plan_repair
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.delta_files import literal, open_delta, quoted
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.tables import path_of
@@ -22,9 +23,12 @@ from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.sinks.table_fence import APPLICATION
 from wakeroll_pipeline.storage.parquet_files import HOOKS, SMALL_VALUES, STATES
+from wakeroll_pipeline.storage.place import Place
 
 _DELETED_AT_ONCE = 200
 """Rows in the condition of a deletion; Delta rewrites the files that have some of them."""
+_REASON = "rows were made again by `wakeroll repair`"
+"""Reason in the chain of a table."""
 _APPENDED_AT_ONCE = 20_000
 """Rows of an append, as in `record`."""
 
@@ -88,6 +92,14 @@ def _carry_out(settings: Settings, change: Change, number: int) -> None:
     place = path_of(settings.warehouse, change.table)
     properties = STATES if change.table is SNAPSHOTS else SMALL_VALUES
     commit = CommitProperties(app_transactions=[Transaction(APPLICATION, number)])
+    # The rows have positions that the lines of the chain cover already, so they get no lines of their own.
+    with Chains(settings.warehouse).rewriting(change.table, None, _REASON, ArrowSink(number).append):
+        _change_rows(place, change, number, properties, commit)
+
+
+def _change_rows(
+    place: Place, change: Change, number: int, properties: WriterProperties, commit: CommitProperties
+) -> None:
     for some in _parts(change.deleted, _DELETED_AT_ONCE):
         condition = " or ".join(f"({_key_condition(change.table.key, row)})" for row in some)
         table: DeltaTable = open_delta(place)

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from wakeroll_model.decision_order import era_of
 from wakeroll_model.decisions import Cause, Kind
 from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, OFFSETS, SNAPSHOTS, DecisionRow, Table
 from wakeroll_pipeline.jobs.replayed_rows import Replayed, read_again, replay_all
@@ -149,55 +149,60 @@ def _of_derived(
     decided = (
         _decision(kind, *values)
         for values in ledger.stream(
-            f"select shard, seq, partition, at_ms, json from decisions where kind = '{kind}' order by shard, seq"
+            f"select shard, seq, partition, at_ms, json from decisions where kind = '{kind}' order by era, seq"
         )
     )
-    more = (row for row in sorted(again, key=_key) if row.kind == kind)
+    more = (row for row in sorted(again, key=_order) if row.kind == kind)
     fields = ", ".join(f"{table.name}.{name}" for name in table.row.__struct_fields__)
-    there = (_row(table, values) for values in ledger.stream(f"select {fields} from {table.name} order by shard, seq"))
+    there = (_row(table, values) for values in ledger.stream(f"select {fields} from {table.name} order by era, seq"))
     wrong: list[_Placed] = []
     deleted: list[Struct] = []
     appended: list[Struct] = []
-    expected = (one.row for one in make(read_again(row) for row in merge(decided, more, key=_key)))
-    for key, rows in groupby(merge(_marked(expected, 0), _marked(there, 1), key=lambda one: _key(one[0])), _key_of):
-        made, found = _parted(rows)
-        if not made or found == made[:1]:
-            continue
-        problem: Problem = "missing" if not found else "doubled" if all(one == made[0] for one in found) else "wrong"
-        wrong.append((*key, problem))
-        deleted += found[:1]
-        appended.append(made[0])
+    expected = (one.row for one in make(read_again(row) for row in merge(decided, more, key=_order)))
+    both = merge(_marked(expected, 0), _marked(there, 1), key=lambda one: _order(one[0]))
+    for _, of_number in groupby(both, key=lambda one: _order(one[0])):
+        for shard, (made, found) in _by_shard(of_number).items():
+            if not made or found == made[:1]:
+                continue
+            problem: Problem = (
+                "missing" if not found else "doubled" if all(one == made[0] for one in found) else "wrong"
+            )
+            wrong.append((shard, made[0].seq, problem))
+            deleted += found[:1]
+            appended.append(made[0])
     strange = [
         _row(table, values)
         for values in ledger.stream(
             f"select distinct {fields} from {table.name} join decisions using (shard, seq) "
-            f"where decisions.kind <> '{kind}' order by shard, seq"
+            f"where decisions.kind <> '{kind}'"
         )
     ]
     findings = [
-        *_findings(table, wrong, "decisions"),
-        *_findings(table, [(*_key(row), "wrong") for row in strange], "decisions", "They are of another kind of row"),
+        *_findings(table, sorted(wrong), "decisions"),
+        *_findings(
+            table,
+            sorted((row.shard, row.seq, "wrong") for row in strange),
+            "decisions",
+            "They are of another kind of row",
+        ),
     ]
     return findings, Change(table, [*deleted, *strange], appended)
 
 
-_key = attrgetter("shard", "seq")
-
-
-def _key_of(one: tuple[Any, int]) -> tuple[str, int]:
-    key: tuple[str, int] = _key(one[0])
-    return key
+def _order(row: Any) -> tuple[int, int]:
+    """Return era and seq of a row; several shards have the same."""
+    return era_of(row.shard), row.seq
 
 
 def _marked(rows: Iterable[Any], mark: int) -> Iterator[tuple[Any, int]]:
     return ((row, mark) for row in rows)
 
 
-def _parted(rows: Iterable[tuple[Any, int]]) -> tuple[list[Any], list[Any]]:
-    """Return the rows with the mark 0, and those with the mark 1."""
-    parts: tuple[list[Any], list[Any]] = [], []
+def _by_shard(rows: Iterable[tuple[Any, int]]) -> dict[str, tuple[list[Any], list[Any]]]:
+    """Return shard -> its rows with the mark 0, and those with the mark 1."""
+    parts: dict[str, tuple[list[Any], list[Any]]] = {}
     for row, mark in rows:
-        parts[mark].append(row)
+        parts.setdefault(row.shard, ([], []))[mark].append(row)
     return parts
 
 

@@ -128,7 +128,7 @@ class _StretchReplay:
         """Yield the recorded decisions of the shard's era from the first one of the stretch on; note their numbers."""
         query = f"select seq, json from decisions where shard = '{self._stretch.shard_name}' and seq >= {self._first}"
         seen = 0
-        for seq, json in self._ledger.stream(f"{query} order by seq"):
+        for seq, json in self._ledger.stream(f"{query} order by era, seq"):
             if seq != seen:  # else it is doubled
                 numbers.append(seq)
                 yield seq, json
