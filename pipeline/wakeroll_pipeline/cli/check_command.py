@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from wakeroll_model.chain import Head
     from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
-    from wakeroll_pipeline.questions.quality.expectation_suites import Gate, RuleResult
+    from wakeroll_pipeline.questions.quality.expectation_suites import Gate
     from wakeroll_pipeline.questions.quality.ordered_rows import Broken
-    from wakeroll_pipeline.questions.quality.rule import Rule
+    from wakeroll_pipeline.questions.quality.rule import Rule, RuleResult
 
 out = Output(highlight=False)
 
@@ -67,6 +67,10 @@ Docs = Annotated[
     Path | None,
     typer.Option("--docs", metavar="FOLDER", help="Folder for Data Docs (HTML); default: quality, in --home."),
 ]
+NoDocs = Annotated[
+    bool,
+    typer.Option("--no-docs", help="Write no Data Docs; in DuckDB, Great Expectations is not needed then."),
+]
 
 
 def check(
@@ -75,6 +79,7 @@ def check(
     table: OnlyTable = None,
     against: Against = None,
     docs: Docs = None,
+    no_docs: NoDocs = False,
     as_json: AsJson = False,
     junit: JUnitFile = None,
     run_name: RunName = None,
@@ -86,30 +91,36 @@ def check(
 
     The exit code is 1 if a rule is broken, and 3 if none is but some could not be checked.
     """
-    try:
-        from wakeroll_pipeline.questions.quality.expectation_suites import Gate
-    except ModuleNotFoundError as missing:
-        raise missing_extra("`check`", "quality", missing) from None
-    from wakeroll_pipeline.questions.quality.all_rules import all_rules
+    if engine == "spark" or not no_docs:
+        try:
+            from wakeroll_pipeline.questions.quality.expectation_suites import Gate
+        except ModuleNotFoundError as missing:
+            raise missing_extra("`check`", "quality", missing) from None
     from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
 
-    if version is not None and (at is not None or table not in TABLES):
-        raise InvalidUsage(f"--version needs --table and excludes --at; --table must be one of {', '.join(TABLES)}")
+    if docs is not None and no_docs:
+        raise InvalidUsage("--docs and --no-docs exclude each other; use only one of them")
+    _refuse_wrong_tables(version, at, table)
     at_ms = None if at is None else int(time_of(at))
-    known = {rule.table for rules in all_rules().values() for rule in rules}
-    if table is not None and table not in known:
-        raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
     chains = ChainCheck(_heads_of(against))
     settings = settings_of(config, home=home)
     asked = None if version is None or table is None else (table, version)
     clock = RunClock("check", run_name, engine, settings.warehouse)
-    new_gate = partial(Gate, docs or settings.work_folder / "quality", engine)
-    run = _check_in_spark if engine == "spark" else _check_in_duckdb
+    folder = None if no_docs else docs or settings.work_folder / "quality"
+    names = None if table is None else {table}
+    page = None
     with reported_failure(clock, as_json=as_json, junit=junit):
-        names = None if table is None else {table}
-        outcomes, looked_at, gate = run(settings, new_gate, chains, asked, at_ms, names)
-    with out.status("writing Data Docs"):
-        page = gate.write_docs()
+        if engine == "spark":
+            new_gate = partial(Gate, folder, "spark", clock.name)
+            outcomes, looked_at, gate = _check_in_spark(settings, new_gate, chains, asked, at_ms, names)
+        else:
+            outcomes, looked_at = _check_in_duckdb(settings, chains, asked, at_ms, names)
+    if folder is not None:
+        with out.status("writing Data Docs"):
+            if engine == "duckdb":
+                gate = Gate(folder, "duckdb", clock.name)
+                gate.record(outcomes, looked_at)
+            page = gate.write_docs()
     broken = [outcome for outcome in outcomes if outcome.broken]
     left = [outcome for outcome in outcomes if outcome.not_checked]
     code = BROKEN if broken else NOT_CHECKED if left else HOLDS
@@ -128,6 +139,21 @@ def check(
     raise typer.Exit(code)
 
 
+def _refuse_wrong_tables(version: int | None, at: str | None, table: str | None) -> None:
+    """Reject options that name no table, or two moments.
+
+    Raises:
+        InvalidUsage: the message names the tables that are valid.
+    """
+    from wakeroll_pipeline.questions.quality.all_rules import all_rules
+
+    if version is not None and (at is not None or table not in TABLES):
+        raise InvalidUsage(f"--version needs --table and excludes --at; --table must be one of {', '.join(TABLES)}")
+    known = {rule.table for rules in all_rules().values() for rule in rules}
+    if table is not None and table not in known:
+        raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
+
+
 def _heads_of(text: str | None) -> "Sequence[Head]":
     if text is None:
         return ()
@@ -137,7 +163,7 @@ def _heads_of(text: str | None) -> "Sequence[Head]":
         raise InvalidUsage(f"--against: {error}") from None
 
 
-def _print(outcomes: "Sequence[RuleResult]", page: Path, versions: "Sequence[str]") -> None:
+def _print(outcomes: "Sequence[RuleResult]", page: Path | None, versions: "Sequence[str]") -> None:
     broken = [outcome for outcome in outcomes if outcome.broken]
     left = sum(bool(outcome.not_checked) for outcome in outcomes)
     out.print(_rules_table(outcomes))
@@ -147,11 +173,11 @@ def _print(outcomes: "Sequence[RuleResult]", page: Path, versions: "Sequence[str
     parts = [f"[red]{len(broken)} broken[/]"] if broken else []
     parts += [f"[red]{left} could not be checked[/]"] if left else []
     said = ", ".join(parts) or "[green]all hold[/]"
-    out.print(f"{len(outcomes)} rules{where}: {said}; Data Docs: {page}", soft_wrap=True)
+    out.print(f"{len(outcomes)} rules{where}: {said}{f'; Data Docs: {page}' if page else ''}", soft_wrap=True)
 
 
 def _document(
-    run: Run, code: int, outcomes: "Sequence[RuleResult]", looked_at: "Sequence[TableLookedAt]", page: Path
+    run: Run, code: int, outcomes: "Sequence[RuleResult]", looked_at: "Sequence[TableLookedAt]", page: Path | None
 ) -> dict[str, Any]:
     """Return the document of `--json`, which docs/quality.md describes."""
     rules = [
@@ -163,6 +189,7 @@ def _document(
             "status": _status_of(one),
             "broken": one.broken,
             "rows": one.rows,
+            "looked_at": one.looked_at,
             "reason": one.not_checked or one.skipped,
         }
         for one in outcomes
@@ -174,7 +201,7 @@ def _document(
         "counts": {"rules": len(rules), **{status: counts[status] for status in get_args(Status)}},
         "tables": looked_at,
         "rules": rules,
-        "data_docs": str(page),
+        "data_docs": None if page is None else str(page),
     }
 
 
@@ -189,26 +216,20 @@ def _case_of(one: "RuleResult") -> Case:
     return Case(one.rule.suite, one.rule.name, one.rule.says, _status_of(one), details)
 
 
-_Checked = tuple["Sequence[RuleResult]", "Sequence[TableLookedAt]", "Gate"]
-"""The result of each rule, the tables that were looked at, and the gate."""
-
-
 def _check_in_duckdb(
     settings: Settings,
-    new_gate: "Callable[[], Gate]",
     chains: "ChainCheck",
     version: tuple[str, int] | None,
     at_ms: int | None,
     names: set[str] | None,
-) -> _Checked:
+) -> "tuple[Sequence[RuleResult], Sequence[TableLookedAt]]":
     with ledger(settings, out, version=version, at_ms=at_ms) as opened:
         from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
         from wakeroll_pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 
         assert isinstance(opened, DuckLedger)
-        gate = new_gate()
-        outcomes = check_in_duckdb(opened, gate, names, chains)
-        return outcomes, tables_looked_at(opened), gate
+        outcomes = check_in_duckdb(opened, names, chains)
+        return outcomes, tables_looked_at(opened)
 
 
 def _check_in_spark(
@@ -218,7 +239,7 @@ def _check_in_spark(
     version: tuple[str, int] | None,
     at_ms: int | None,
     names: set[str] | None,
-) -> _Checked:
+) -> "tuple[Sequence[RuleResult], Sequence[TableLookedAt], Gate]":
     warehouse = warehouse_of(settings)
     with session(settings, out, for_minutes=True) as spark, reading(warehouse):
         from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, newest_versions

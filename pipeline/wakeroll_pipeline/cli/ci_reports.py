@@ -61,14 +61,12 @@ class RunClock:
         self._began_at = str(EpochMs(now_ms()))
         self._began_s = time.monotonic()
         self._facts = {"command": command, "engine": engine, "warehouse": str(warehouse)}
-        self._name = name or self._began_at
+        self.name = name or self._began_at
 
     def run(self) -> Run:
         """Return the call, with its duration so far."""
         seconds = round(time.monotonic() - self._began_s, 3)
-        return Run(
-            name=self._name, version=installed_version(), began_at=self._began_at, seconds=seconds, **self._facts
-        )
+        return Run(name=self.name, version=installed_version(), began_at=self._began_at, seconds=seconds, **self._facts)
 
 
 class Case(NamedTuple):

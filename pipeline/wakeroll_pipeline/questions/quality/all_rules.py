@@ -8,13 +8,14 @@ from wakeroll_model.rows import DECIDED, TABLES
 from wakeroll_pipeline.ledger.view_queries import KINDS
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows, history_rules
-from wakeroll_pipeline.questions.quality.expectation_suites import Gate, RuleResult
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken
-from wakeroll_pipeline.questions.quality.rule import HISTORY, Rule
+from wakeroll_pipeline.questions.quality.rule import HISTORY, Rule, RuleResult
 from wakeroll_pipeline.questions.quality.schema_rules import declared_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from wakeroll_pipeline.questions.quality.expectation_suites import Gate
 
 
 def all_rules() -> Mapping[str, Sequence[Rule]]:
@@ -24,7 +25,7 @@ def all_rules() -> Mapping[str, Sequence[Rule]]:
 
 def check(
     spark: "SparkSession",
-    gate: Gate,
+    gate: "Gate",
     names: Collection[str] | None = None,
     chains: Callable[[Collection[Rule]], Iterable[Broken]] | None = None,
 ) -> list[RuleResult]:
@@ -54,7 +55,7 @@ def check(
 
 def _outcomes(
     spark: "SparkSession",
-    gate: Gate,
+    gate: "Gate",
     suite: str,
     rules: Sequence[Rule],
     others: Iterable[Broken],

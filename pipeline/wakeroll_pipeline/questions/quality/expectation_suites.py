@@ -1,13 +1,15 @@
-"""The gate: Great Expectations checks suites of rules, and reports the broken rules with sample rows.
+"""Great Expectations: it checks the suites of rules in Spark, and makes the Data Docs of every check.
 
-A first run checks all rules of a suite at once, in Spark in one job, and keeps no rows.  A second run collects rows of
-the broken rules only.
+In Spark, a first run checks all rules of a suite at once, in one job, and keeps no rows.  A second run collects rows of
+the broken rules only.  DuckDB judges the rules itself (`check_in_duckdb`); its results become Data Docs here.
 """
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,77 +17,66 @@ import great_expectations as gx
 import numpy as np
 import pandas as pd
 from great_expectations import expectations
-from great_expectations.core import ExpectationValidationResult
+from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
 from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.data_context.types.resource_identifiers import (
+    ExpectationSuiteIdentifier,
+    ValidationResultIdentifier,
+)
 
 from wakeroll_pipeline.ledger.view_queries import Engine
-from wakeroll_pipeline.questions.quality.rule import Rule
+from wakeroll_pipeline.questions.quality.rule import HISTORY, SHOWN, Rule, RuleResult
+from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SHOWN = 5
-"""Maximum number of sample rows per broken rule."""
 _SITE = "local_site"
-_PANDAS_TYPES: Mapping[str, str] = {
-    "StringType": "str",
-    "IntegerType": "int32",
-    "LongType": "int64",
-    "BinaryType": "bytes",
-    "StructType": "dict",
+_DUCKDB_TYPES: Mapping[str, str] = {
+    "StringType": "VARCHAR",
+    "IntegerType": "INTEGER",
+    "LongType": "BIGINT",
+    "BinaryType": "BLOB",
+    "StructType": "STRUCT",
 }
-"""Type of a column in a suite -> type of the pandas column: see `wakeroll_pipeline.questions.quality.suspects`."""
+"""Type of a column in a suite -> its name in DuckDB."""
 _ALL = "all rows"
-
-
-@dataclass(frozen=True)
-class RuleResult:
-    """The result of one rule."""
-
-    rule: Rule
-    broken: int = 0
-    """Number of rows that break the rule; 1 if a rule about the whole table is broken."""
-    rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    """The first of these rows: their key, and the value found."""
-    failure: str = ""
-    """Message of an engine that failed while it checked the rule; empty if it did not."""
-    not_checked: str = ""
-    """Why the rule could not be checked, as a sentence; empty if it was."""
-    skipped: str = ""
-    """Rows that the rule left out, and why, as a sentence; empty if it looked at all of them."""
 
 
 class Gate:
     """Great Expectations with its suites and results."""
 
-    def __init__(self, docs: Path | None = None, engine: Engine = "spark") -> None:
+    def __init__(self, docs: Path | None = None, engine: Engine = "spark", run_name: str | None = None) -> None:
         """Open a gate.
 
         Args:
             docs: folder for Data Docs, and for the project from which they are built; None: in memory only.
-            engine: program that provides the rows: as frames of Spark, or from DuckDB as frames of pandas.
+            engine: program that reads the tables.
+            run_name: name of the run in the Data Docs; None: its time.
         """
         self._engine = engine
+        began = datetime.now(UTC)
+        # The name becomes the name of a folder.
+        name = re.sub(r"[^\w.=+@ -]", "-", run_name or began.isoformat(timespec="milliseconds"))[:100]
+        self._run_id = RunIdentifier(run_name=name, run_time=began)
+        self._made: list[Any] = []
+        """Identifiers of the suites and results of this run, which have no page yet."""
         with _quiet():
             # The projects of both engines have the same names, with other types.
             self._context = _context(None if docs is None else docs / engine)
-            sources = self._context.data_sources
-            self._source: Any = (
-                sources.add_or_update_spark(name="ledger", persist=False)
-                if engine == "spark"
-                else sources.add_or_update_pandas(name="ledger")
-            )
+            self._source: Any = None
+            if engine == "spark":
+                self._source = self._context.data_sources.add_or_update_spark(name="ledger", persist=False)
 
-    def check(
-        self, suite: str, rules: Sequence[Rule], rows: "DataFrame | pd.DataFrame", key: Sequence[str]
-    ) -> list[RuleResult]:
-        """Check the rules of one suite.
+    def check(self, suite: str, rules: Sequence[Rule], rows: "DataFrame", key: Sequence[str]) -> list[RuleResult]:
+        """Check the rules of one suite in Spark.
 
         Args:
             suite: name of the suite.
             rules: all rules of the suite.
-            rows: rows of the table or view, or those that break a rule; for the suite `HISTORY`, the violations.
+            rows: rows of the table or view; for the suite `HISTORY`, the violations.
             key: columns that identify a row.
 
         Returns:
@@ -104,15 +95,70 @@ class Gate:
             second = self._run(f"{suite}, what is broken", wrong, rows, closer)
         return [_outcome(rule, second[rule.name]) if rule in wrong else RuleResult(rule) for rule in rules]
 
+    def record(self, outcomes: Sequence[RuleResult], looked_at: Sequence[TableLookedAt]) -> None:
+        """Add results that DuckDB has found, for the Data Docs.
+
+        The suite of each table begins with the number of its rows, beside its version and its positions.
+
+        Args:
+            outcomes: the results; those of a suite follow each other.
+            looked_at: tables that were looked at.
+        """
+        tables = {one.table: one for one in looked_at}
+        for suite, its in groupby(outcomes, lambda one: one.rule.suite):
+            own = list(its)
+            with _quiet():
+                made = [(_expectation(one.rule, self._engine), *_verdict(one, tables)) for one in own]
+                if suite in tables and not tables[suite].problem:
+                    made.insert(0, _number_of_rows(tables[suite]))
+                self._store(suite, made)
+
     def write_docs(self) -> Path:
-        """Build the Data Docs of all checks of this gate; return the path of their index page."""
+        """Build the pages of this gate's checks in the Data Docs; return the path of their index page."""
         with _quiet():
-            self._context.build_data_docs()
+            # The pages of earlier runs stay as they are: to build them again takes longer with each run.
+            self._context.build_data_docs(resource_identifiers=self._made)
         [site] = self._context.get_docs_sites_urls(site_name=_SITE)
         return Path(str(site["site_url"]).removeprefix("file://"))
 
+    def _store(self, suite: str, made: Sequence[tuple[Any, bool, dict[str, Any], str]]) -> None:
+        stored = self._context.suites.add_or_update(
+            gx.ExpectationSuite(name=suite, expectations=[expectation for expectation, *_ in made])
+        )
+        results = [
+            ExpectationValidationResult(
+                success=is_good,
+                expectation_config=expectation.configuration,
+                result=figures,
+                exception_info=_exception_info(failure),
+            )
+            for expectation, (_, is_good, figures, failure) in zip(stored.expectations, made, strict=True)
+        ]
+        good = sum(bool(one.success) for one in results)
+        done = ExpectationSuiteValidationResult(
+            success=good == len(results),
+            results=results,
+            suite_name=suite,
+            statistics={
+                "evaluated_expectations": len(results),
+                "successful_expectations": good,
+                "unsuccessful_expectations": len(results) - good,
+                "success_percent": 100 * good / len(results),
+            },
+            meta={
+                "great_expectations_version": gx.__version__,
+                "batch_kwargs": {"data_asset_name": f"all rows of {suite}" if suite != HISTORY else "all tables"},
+                "run_id": self._run_id,
+                "validation_time": self._run_id.run_time,
+            },
+        )
+        of_suite = ExpectationSuiteIdentifier(suite)
+        key = ValidationResultIdentifier(of_suite, self._run_id, f"ledger-{suite}")
+        self._context.validation_results_store.set(key, done)
+        self._made += [of_suite, key]
+
     def _run(
-        self, name: str, rules: Sequence[Rule], rows: "DataFrame | pd.DataFrame", result_format: dict[str, Any]
+        self, name: str, rules: Sequence[Rule], rows: "DataFrame", result_format: dict[str, Any]
     ) -> dict[str, ExpectationValidationResult]:
         asset = self._source.add_dataframe_asset(name=name)
         batch = asset.add_batch_definition_whole_dataframe(_ALL)
@@ -120,16 +166,62 @@ class Gate:
         suite = self._context.suites.add_or_update(suite)
         definition = gx.ValidationDefinition(name=name, data=batch, suite=suite)
         definition = self._context.validation_definitions.add_or_update(definition)
-        done = definition.run(batch_parameters={"dataframe": rows}, result_format=result_format)
+        done = definition.run(batch_parameters={"dataframe": rows}, result_format=result_format, run_id=self._run_id)
+        of_suite = ExpectationSuiteIdentifier(name)
+        self._made += [of_suite, ValidationResultIdentifier(of_suite, self._run_id, done.batch_id)]
         return {one.expectation_config.meta["rule"]: one for one in done.results if one.expectation_config}
 
 
+def _exception_info(failure: str) -> dict[str, Any]:
+    return {"raised_exception": bool(failure), "exception_message": failure or None, "exception_traceback": ""}
+
+
 def _expectation(rule: Rule, engine: Engine) -> Any:
-    made = getattr(expectations, rule.expectation)
     arguments = dict(rule.arguments)
     if engine == "duckdb" and "type_" in arguments:
-        arguments["type_"] = _PANDAS_TYPES[arguments["type_"]]
-    return made(**arguments, description=f"{rule.name}: {rule.says}", meta={"rule": rule.name})
+        arguments["type_"] = _DUCKDB_TYPES[arguments["type_"]]
+    return _class_of(rule.expectation)(**arguments, description=f"{rule.name}: {rule.says}", meta={"rule": rule.name})
+
+
+def _class_of(name: str) -> Any:
+    return getattr(expectations, name)
+
+
+def _verdict(one: RuleResult, tables: Mapping[str, TableLookedAt]) -> tuple[bool, dict[str, Any], str]:
+    """Return whether a rule holds, its figures in the words of Great Expectations, and why it was not checked."""
+    if one.not_checked:
+        return False, {}, one.not_checked
+    if one.rule.is_of_type:
+        observed = one.rows[0]["found"] if one.broken else _DUCKDB_TYPES[one.rule.arguments["type_"]]
+        return not one.broken, {"observed_value": observed}, ""
+    rows = one.looked_at
+    if one.rule.suite == HISTORY and one.rule.table in tables:
+        rows = tables[one.rule.table].rows
+    # A rule about two tables may be broken by a row that its own table lacks.
+    rows = max(one.broken, 0 if rows is None else rows)
+    figures = {
+        "element_count": rows,
+        "unexpected_count": one.broken,
+        "unexpected_percent": 100 * one.broken / rows if rows else 0.0,
+        "partial_unexpected_list": [row.get("found", row.get(one.rule.column)) for row in one.rows],
+        "partial_unexpected_index_list": list(one.rows),
+    }
+    return not one.broken, figures, ""
+
+
+def _number_of_rows(table: TableLookedAt) -> tuple[Any, bool, dict[str, Any], str]:
+    """Return the expectation that a table has no more rows than its positions allow, with its result."""
+    most = sum(span.last - span.first + 1 for span in table.streams)
+    # The log has every record between its first and its last one; of old decisions only some are kept.
+    least = most if table.table == "events" else min(most, 1)
+    spans = "; ".join(f"{span.stream}: {span.first} to {span.last}, {span.rows} rows" for span in table.streams)
+    expectation = _class_of("ExpectTableRowCountToBeBetween")(
+        min_value=least,
+        max_value=most,
+        description=f"{table.table}, version {table.version}: {table.rows} rows ({spans or 'none'})",
+        meta={"rule": f"{table.table}.rows"},
+    )
+    return expectation, least <= table.rows <= most, {"observed_value": table.rows}, ""
 
 
 def _outcome(rule: Rule, result: ExpectationValidationResult) -> RuleResult:
@@ -138,7 +230,6 @@ def _outcome(rule: Rule, result: ExpectationValidationResult) -> RuleResult:
         # The rule is about the whole table, or its check failed, for example because the column is missing.
         failure = "" if "observed_value" in said else _failure(result)
         found = failure or said["observed_value"]
-        found = next((name for name, in_pandas in _PANDAS_TYPES.items() if in_pandas == found), found)
         return RuleResult(rule, 1, [{"found": found}], failure=failure)
     rows = [
         {name: _plain(value) for name, value in row.items()} for row in said.get("partial_unexpected_index_list") or []

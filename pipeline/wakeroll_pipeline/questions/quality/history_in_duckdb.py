@@ -4,10 +4,12 @@ from collections import Counter, namedtuple
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import duckdb
-import pandas as pd
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
 from duckdb import DuckDBPyConnection
 
 from wakeroll_model.decisions import Decision, Handover, Offset
@@ -24,14 +26,15 @@ from wakeroll_pipeline.questions.quality.model_rules import (
     violations_in_decisions,
     violations_in_offsets,
 )
-from wakeroll_pipeline.questions.quality.ordered_rows import Broken, frames_of
-from wakeroll_pipeline.questions.quality.rule import Rule
+from wakeroll_pipeline.questions.quality.ordered_rows import Broken
+from wakeroll_pipeline.questions.quality.rule import SHOWN, Rule
 from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, violations_in_snapshots
-from wakeroll_pipeline.questions.quality.suspects import KEPT
-from wakeroll_pipeline.questions.quality.unanswered_records import Awaited, answers_due
+from wakeroll_pipeline.questions.quality.unanswered_records import answers_due
 from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, view_queries
 
 _FETCHED = 10_000
+KEPT = 100
+"""Violations of a rule that are kept; all are counted."""
 
 _COLUMNS = {
     ASSIGNMENTS.name: {
@@ -83,18 +86,20 @@ class Violations:
         """Rule -> number of rows that break it."""
         self.not_checked: dict[str, UnreadableTable] = {}
         """Rule -> the table that it reads, which cannot be read."""
-        self._rows: list[tuple[str, str, str | None, str | None]] = []
+        self.rows: list[tuple[str, str, str | None, str | None]] = []
+        """The kept violations: rule, key of the row, value found, value expected."""
 
     def add(self, found: Iterable[tuple[str, str, str | None, str | None]]) -> None:
-        """Add violations: rule, key of the row, value found, value expected."""
+        """Add violations."""
         for row in found:
             self.counts[row[0]] += 1
             if self.counts[row[0]] <= KEPT:
-                self._rows.append(row)
+                self.rows.append(row)
 
-    def frame(self) -> pd.DataFrame:
-        """Return the kept violations, for Great Expectations."""
-        return pd.DataFrame(self._rows, columns=["rule", "at", "found", "expected"], dtype=object)
+    def first_of(self, rule: str) -> list[dict[str, str | None]]:
+        """Return the first violations of a rule, for people."""
+        its = [row for row in self.rows if row[0] == rule][:SHOWN]
+        return [{"at": at, "found": found, "expected": expected} for _, at, found, expected in its]
 
 
 def history_in_duckdb(
@@ -155,11 +160,10 @@ def _create_views(
 def _create_awaited(connection: DuckDBPyConnection) -> None:
     columns = ", ".join(f'"{name}" {type_}' for name, type_ in _AWAITED.items())
     connection.execute(f"create or replace table awaited ({columns})")
-    for frame in frames_of(
-        answers_due(_stream(connection, _in_order(_EVENTS, ("topic", "partition"), "offset"))), Awaited
-    ):
-        connection.register("due", frame)
-        connection.execute("insert into awaited select * from due")
+    due = answers_due(_stream(connection, _in_order(_EVENTS, ("topic", "partition"), "offset")))
+    while some := [msgspec.structs.asdict(one) for one in islice(due, _FETCHED)]:
+        connection.register("due", pa.Table.from_pylist(some))
+        connection.execute("insert into awaited by name select * from due")
         connection.unregister("due")
 
 

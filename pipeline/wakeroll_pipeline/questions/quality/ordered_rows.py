@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
-import pandas as pd
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
 
-Frames = Iterator[pd.DataFrame]
+Frames: TypeAlias = "Iterator[pd.DataFrame]"
 
 
 class Broken(Struct, frozen=True):
@@ -39,6 +39,8 @@ def rows_of(frames: Frames) -> Iterator[Any]:
 
 def frames_of(rows: Iterable[Struct], declared: type[Struct]) -> Frames:
     """Yield rows as pandas frames with the declared columns; at least one frame."""
+    import pandas as pd  # the check in DuckDB does not wait for it
+
     rest = iter(rows)
     columns = list(declared.__struct_fields__)
     yield pd.DataFrame([msgspec.structs.astuple(row) for row in islice(rest, _FRAME)], columns=columns)

@@ -1,9 +1,11 @@
-"""A data quality rule, and the expectation that checks it."""
+"""A data quality rule, the expectation that checks it, and its result."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+SHOWN = 5
+"""Maximum number of sample rows per broken rule."""
 HISTORY = "history"
 """Suite of the rules that compare rows of one or several tables; other suites have the name of their table or view."""
 
@@ -46,3 +48,22 @@ class Rule:
 def rows_rule(name: str, says: str) -> Rule:
     """Return a rule of the suite `HISTORY`: it holds if no row in the frame of violations has its name."""
     return Rule(HISTORY, name, says, "ExpectColumnValuesToNotBeInSet", {"column": "rule", "value_set": [name]})
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """The result of one rule."""
+
+    rule: Rule
+    broken: int = 0
+    """Number of rows that break the rule; 1 if a rule about the whole table is broken."""
+    rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    """The first of these rows: their key, and the value found."""
+    failure: str = ""
+    """Message of an engine that failed while it checked the rule; empty if it did not."""
+    not_checked: str = ""
+    """Why the rule could not be checked, as a sentence; empty if it was."""
+    skipped: str = ""
+    """Rows that the rule left out, and why, as a sentence; empty if it looked at all of them."""
+    looked_at: int | None = None
+    """Number of rows that the rule was applied to; None if it compares tables, or is about a whole table."""
