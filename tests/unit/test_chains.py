@@ -17,7 +17,7 @@ from wakeroll_pipeline.ledger.chains import METADATA, Chains, gathered_lines
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.row_hashes import parts_of
 from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
-from wakeroll_pipeline.questions.quality.chain_check import broken_chain, chain_of
+from wakeroll_pipeline.questions.quality.chain_check import ChainCheck, broken_chain, chain_of
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 
 BATCHES = 5
@@ -269,6 +269,27 @@ def test_a_table_that_was_lost_and_written_again_begins_again(warehouse):
     assert begins == ["", "the table was created again, or emptied"]
     delete(warehouse, EVENTS, "offset = 5")
     assert {rule for rule, *_ in broken(warehouse)} == {"events.chain"}
+
+
+def test_rows_after_a_line_are_checked_without_those_before(warehouse):
+    with duck_ledger(warehouse) as ledger:
+        last = [head for table in RECORDED if (head := chain_of(ledger, table).head)]
+    append(warehouse, _later(warehouse), Chains(warehouse))
+
+    def found() -> list[str]:
+        check = ChainCheck(since=last)
+        with duck_ledger(warehouse) as ledger:
+            check.leave_out_checked_rows(ledger)
+            assert ledger.rows("select count(*) as n from events")[0].n <= 3
+            return [one.rule for table in RECORDED for one in check.broken(ledger, table)]
+
+    assert found() == []
+    delete(warehouse, DECISIONS, "seq = 5")
+    assert found() == [], "it is before the line"
+    groups = [row for row in rows_in(warehouse, EVENTS).to_pylist() if row["topic"] == Topics().groups]
+    newest = max(row["offset"] for row in groups if row["partition"] == 0)
+    delete(warehouse, EVENTS, f"offset = {newest} and topic = '{Topics().groups}' and partition = 0")
+    assert found() == ["events.chain"]
 
 
 def append_without_chain(warehouse: Path, story: Story) -> None:

@@ -1,6 +1,7 @@
 """The `check` command: data quality rules on the tables and views."""
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -63,6 +64,15 @@ Against = Annotated[
         "log of `run` or an auditor has kept it.",
     ),
 ]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="LINE",
+        help="Check the rows after this line only, which an earlier `check` has printed, and that the line is in the "
+        "chain; rules that compare them with older rows are skipped.",
+    ),
+]
 Docs = Annotated[
     Path | None,
     typer.Option("--docs", metavar="FOLDER", help="Folder for Data Docs (HTML); default: quality, in --home."),
@@ -78,6 +88,7 @@ def check(
     at: TablesAt = None,
     table: OnlyTable = None,
     against: Against = None,
+    since: Since = None,
     docs: Docs = None,
     no_docs: NoDocs = False,
     as_json: AsJson = False,
@@ -102,7 +113,9 @@ def check(
         raise InvalidUsage("--docs and --no-docs exclude each other; use only one of them")
     _refuse_wrong_tables(version, at, table)
     at_ms = None if at is None else int(time_of(at))
-    chains = ChainCheck(_heads_of(against))
+    if since is not None and engine == "spark":
+        raise InvalidUsage("--since has no --engine spark: it reads a small part of the tables")
+    chains = ChainCheck(_heads_of("--against", against), _heads_of("--since", since))
     settings = settings_of(config, home=home)
     asked = None if version is None or table is None else (table, version)
     clock = RunClock("check", run_name, engine, settings.warehouse)
@@ -154,13 +167,13 @@ def _refuse_wrong_tables(version: int | None, at: str | None, table: str | None)
         raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
 
 
-def _heads_of(text: str | None) -> "Sequence[Head]":
+def _heads_of(option: str, text: str | None) -> "Sequence[Head]":
     if text is None:
         return ()
     try:
         return heads_of_text(text)
     except ValueError as error:
-        raise InvalidUsage(f"--against: {error}") from None
+        raise InvalidUsage(f"{option}: {error}") from None
 
 
 def _print(outcomes: "Sequence[RuleResult]", page: Path | None, versions: "Sequence[str]") -> None:
@@ -172,7 +185,9 @@ def _print(outcomes: "Sequence[RuleResult]", page: Path | None, versions: "Seque
     where = f" of {', '.join(versions)}" if versions else ""
     parts = [f"[red]{len(broken)} broken[/]"] if broken else []
     parts += [f"[red]{left} could not be checked[/]"] if left else []
-    said = ", ".join(parts) or "[green]all hold[/]"
+    skipped = Counter(one.skipped for one in outcomes if one.skipped)
+    held = "[green]all others hold[/]" if skipped else "[green]all hold[/]"
+    said = ", ".join([*(parts or [held]), *(f"{count} skipped: {why}" for why, count in skipped.items())])
     out.print(f"{len(outcomes)} rules{where}: {said}{f'; Data Docs: {page}' if page else ''}", soft_wrap=True)
 
 
@@ -279,12 +294,13 @@ def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:
         said = "[green]ok[/]" if is_checked else _NOT_CHECKED
         table.add_row(name, f"declared columns: types, nulls, values ({count} rules)", said)
     for one in shown:
-        said = f"[red]{one.broken}[/]" if one.broken else _NOT_CHECKED if one.not_checked else "[green]ok[/]"
-        table.add_row(one.rule.table, one.rule.says, said)
+        table.add_row(one.rule.table, one.rule.says, _SAID.get(_status_of(one), f"[red]{one.broken}[/]"))
     return table
 
 
 _NOT_CHECKED = "[red]not checked[/]"
+_SAID: Mapping[Status, str] = {"ok": "[green]ok[/]", "skipped": "[yellow]skipped[/]", "not_checked": _NOT_CHECKED}
+"""Status of a rule -> its text; for a broken rule it is the number of rows."""
 
 
 def _rows_table(broken: "Sequence[RuleResult]") -> Table:

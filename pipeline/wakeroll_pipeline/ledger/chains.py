@@ -385,19 +385,21 @@ def sorted_rows(
         return
     keys = [*table.stream, *(["era"] if table is SNAPSHOTS else [])]
     names = dict.fromkeys([*keys, table.position, *(name.partition(".")[0] for name in hashed_columns(table))])
-    position = quoted(table.position)
-    wanted = " or ".join(
-        f"({' and '.join(f'{quoted(name)} = {_literal(value)}' for name, value in values_of(stream, table).items())} "
-        f"and {position} > {after} and {position} <= {last})"
-        for stream, (after, last) in ranges.items()
-    )
+    wanted = " or ".join(range_in_sql(table, stream, after, last) for stream, (after, last) in ranges.items())
     query = (
         f"select {', '.join(map(quoted, names))} from {source} where {wanted} "
-        f"order by {', '.join(map(quoted, keys))}, {position}"
+        f"order by {', '.join(map(quoted, keys))}, {quoted(table.position)}"
     )
     with connection.cursor() as cursor:
         for batch in cursor.sql(query).to_arrow_reader(_BATCH):
             yield pa.Table.from_batches([batch])
+
+
+def range_in_sql(table: Table, stream: str, after: int, last: int) -> str:
+    """Return the condition of the rows of a stream behind a position and up to another one."""
+    equal = [f"{quoted(name)} = {_literal(value)}" for name, value in values_of(stream, table).items()]
+    position = quoted(table.position)
+    return f"({' and '.join(equal)} and {position} > {after} and {position} <= {last})"
 
 
 _BATCH = 20_000

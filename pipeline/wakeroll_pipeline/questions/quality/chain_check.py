@@ -10,7 +10,7 @@ from typing import NamedTuple
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.chain import PROVING, Head, Line, Part, broken_links, hash_of_rows
 from wakeroll_model.rows import CHAINED, SNAPSHOTS, Table
-from wakeroll_pipeline.ledger.chains import gathered_lines, lines_in_commits, sorted_rows
+from wakeroll_pipeline.ledger.chains import gathered_lines, lines_in_commits, range_in_sql, sorted_rows
 from wakeroll_pipeline.ledger.delta_files import literal, quoted
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, find_table
 from wakeroll_pipeline.ledger.row_hashes import parts_by_line, streams_of
@@ -48,9 +48,18 @@ def chain_of(ledger: DuckLedger, table: Table) -> Chain:
 class ChainCheck:
     """The check of the chains of a ledger, and the newest line of each."""
 
-    def __init__(self, published: Sequence[Head] = ()) -> None:
-        """Prepare; `published`: lines that must be in the chains."""
-        self.published = published
+    def __init__(self, published: Sequence[Head] = (), since: Sequence[Head] = ()) -> None:
+        """Prepare.
+
+        Args:
+            published: lines that must be in the chains.
+            since: lines up to which the tables were checked before; they must be in the chains too.
+        """
+        self.published = (*published, *since)
+        self.since = {head.table: head.number for head in since}
+        """Table -> number of the line up to which it was checked before."""
+        self._left_out: set[str] = set()
+        """Tables that begin behind a line."""
         self.heads: list[Head] = []
         """The newest line of each table that was checked and has lines, sorted by table."""
         self.skipped: dict[str, str] = {}
@@ -69,17 +78,45 @@ class ChainCheck:
             self.heads.append(chain.head)
         elif ledger.rows(f"select 1 from {table.name} limit 1"):
             self.skipped[CHAIN_RULES[table.name].name] = "the rows have no chain: an earlier release has written them"
-        yield from broken_chain(ledger, chain, self.published)
+        source = _WHOLE.format(table.name) if table.name in self._left_out else table.name
+        yield from broken_chain(ledger, chain, self.published, source, self.since.get(table.name, 0))
+
+    def leave_out_checked_rows(self, ledger: DuckLedger) -> None:
+        """Let the tables of a ledger begin behind the lines up to which they were checked before."""
+        for table in CHAINED:
+            number = self.since.get(table.name)
+            if number is None:
+                continue
+            checked: dict[str, int] = {}
+            for line in chain_of(ledger, table).lines:
+                if line.number <= number and line.kind != "gap":
+                    checked |= {its: max(end, checked.get(its, end)) for its, end in line.positions.items()}
+            if not checked:
+                continue
+            old = " or ".join(range_in_sql(table, stream, _NOWHERE, last) for stream, last in checked.items())
+            whole = _WHOLE.format(table.name)
+            ledger.connection.execute(f"alter view {table.name} rename to {whole}")
+            ledger.connection.execute(f"create view {table.name} as select * from {whole} where not ({old})")
+            self._left_out.add(table.name)
 
 
-def broken_chain(ledger: DuckLedger, chain: Chain, published: Sequence[Head] = ()) -> Iterator[Broken]:
+_WHOLE = "{}_whole"
+"""Name of the view of a whole table, if the table begins behind a line."""
+
+
+def broken_chain(
+    ledger: DuckLedger, chain: Chain, published: Sequence[Head] = (), source: str | None = None, since: int = 0
+) -> Iterator[Broken]:
     """Yield the violations of a chain.
 
     Args:
         ledger: the ledger.
         chain: the lines of one table.
         published: lines that must be in the chain.
+        source: view of the whole table; None: that with its name.
+        since: number of the line up to which the table was checked before.
     """
+    source = chain.table.name if source is None else source
     rule = CHAIN_RULES[chain.table.name].name
     for one in broken_links(chain.lines):
         yield Broken(rule, f"line {one.number}", one.found, one.expected)
@@ -89,10 +126,10 @@ def broken_chain(ledger: DuckLedger, chain: Chain, published: Sequence[Head] = (
             found = known.get(head.number, "no such line")
             yield Broken(rule, f"line {head.number}", found, f"{head.line_hash}, which was published")
     covered = covered_by(chain.lines)
-    for window in covered.windows():
-        yield from _broken_window(ledger, chain.table, window, rule)
+    for window in covered.windows(since):
+        yield from _broken_window(ledger, chain.table, source, window, rule)
     if chain.lines:
-        yield from _uncovered(ledger, chain.table, covered, rule)
+        yield from _uncovered(ledger, chain.table, source, covered, rule)
 
 
 class Span(NamedTuple):
@@ -115,11 +152,11 @@ class Covered(NamedTuple):
     last: Mapping[str, int]
     """Stream -> last position that a line covers."""
 
-    def windows(self) -> Iterator[list[Span]]:
-        """Yield the spans in groups of at most `MOST_AT_ONCE` rows."""
+    def windows(self, since: int = 0) -> Iterator[list[Span]]:
+        """Yield the spans of the lines after a number, in groups of at most `MOST_AT_ONCE` rows."""
         window: list[Span] = []
         rows = 0
-        for span in self.spans:
+        for span in (one for one in self.spans if one.line.number > since):
             if window and rows + span.line.rows > MOST_AT_ONCE:
                 yield window
                 window, rows = [], 0
@@ -149,7 +186,7 @@ _NOWHERE = -2
 """Below all positions."""
 
 
-def _broken_window(ledger: DuckLedger, table: Table, spans: Sequence[Span], rule: str) -> Iterator[Broken]:
+def _broken_window(ledger: DuckLedger, table: Table, source: str, spans: Sequence[Span], rule: str) -> Iterator[Broken]:
     ends: dict[str, tuple[list[int], list[int]]] = {}
     ranges: dict[str, tuple[int, int]] = {}
     for span in spans:
@@ -160,7 +197,7 @@ def _broken_window(ledger: DuckLedger, table: Table, spans: Sequence[Span], rule
             first = ranges[stream][0] if stream in ranges else span.after.get(stream, _NOWHERE)
             ranges[stream] = first, last
     found: dict[int, list[Part]] = {span.line.number: [] for span in spans}
-    for number, part in parts_by_line(sorted_rows(ledger.connection, table.name, table, ranges), table, ends):
+    for number, part in parts_by_line(sorted_rows(ledger.connection, source, table, ranges), table, ends):
         found[number].append(part)
     for span in spans:
         line, parts = span.line, found[span.line.number]
@@ -175,14 +212,14 @@ def _broken_window(ledger: DuckLedger, table: Table, spans: Sequence[Span], rule
         )
 
 
-def _uncovered(ledger: DuckLedger, table: Table, covered: Covered, rule: str) -> Iterator[Broken]:
+def _uncovered(ledger: DuckLedger, table: Table, source: str, covered: Covered, rule: str) -> Iterator[Broken]:
     """Yield the streams with rows behind the positions of all lines."""
     keys = [*table.stream, *(["era"] if table is SNAPSHOTS else [])]
     position = quoted(table.position)
     with ledger.connection.cursor() as cursor:
         names = ", ".join(map(quoted, keys))
         found = cursor.sql(
-            f"select {names}, max({position}) as {position} from {table.name} group by {names} order by {names}"
+            f"select {names}, max({position}) as {position} from {source} group by {names} order by {names}"
         ).to_arrow_table()
     for stream, last in zip(streams_of(found, table).to_pylist(), found[table.position].to_pylist(), strict=True):
         known = covered.last.get(stream, _NOWHERE)

@@ -14,6 +14,7 @@ from wakeroll_pipeline.ledger.table_damage import damage_behind
 from wakeroll_pipeline.questions.quality.all_rules import all_rules, key_of
 from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
+from wakeroll_pipeline.questions.quality.comparison_rules import needs_the_past
 from wakeroll_pipeline.questions.quality.declared_in_duckdb import judge_rows, judge_types
 from wakeroll_pipeline.questions.quality.history_in_duckdb import history_in_duckdb
 from wakeroll_pipeline.questions.quality.rule import HISTORY, Rule, RuleResult
@@ -36,6 +37,7 @@ def check_in_duckdb(
     """
     outcomes: list[RuleResult] = []
     chains = ChainCheck() if chains is None else chains
+    chains.leave_out_checked_rows(ledger)
     for suite, rules in all_rules().items():
         asked = [rule for rule in rules if names is None or rule.table in names]
         if asked:
@@ -44,6 +46,8 @@ def check_in_duckdb(
 
 
 def _history(ledger: DuckLedger, rules: Sequence[Rule], chains: ChainCheck) -> list[RuleResult]:
+    left_out = [rule for rule in rules if chains.since and needs_the_past(rule)]
+    all_of_them, rules = rules, [rule for rule in rules if rule not in left_out]
     found = history_in_duckdb(ledger.connection, rules, ledger.damage_behind)
     for table in chains.tables_of(rules):
         try:
@@ -60,7 +64,11 @@ def _history(ledger: DuckLedger, rules: Sequence[Rule], chains: ChainCheck) -> l
         for rule in rules
         if rule.name not in found.not_checked
     ]
-    return _in_order(rules, judged, found.not_checked)
+    judged += [RuleResult(rule, skipped=_NEEDS_THE_PAST) for rule in left_out]
+    return _in_order(all_of_them, judged, found.not_checked)
+
+
+_NEEDS_THE_PAST = "it compares new rows with older ones, which --since leaves out"
 
 
 def _suite(ledger: DuckLedger, suite: str, rules: Sequence[Rule]) -> list[RuleResult]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
+from wakeroll_model.rows import ASSIGNMENTS, OFFSETS, TABLES
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.model_rules import (
@@ -84,6 +84,14 @@ def history_rules() -> list[Rule]:
     asked = [rows_rule(name, query.partition("\n")[0].lstrip("- ")) for name, query in queries("spark").items()]
     looked = [rule for rules, _ in _LOOKS for rule in rules]
     return sorted([*looked, *asked, *CHAIN_RULES.values()], key=lambda rule: rule.name)
+
+
+def needs_the_past(rule: Rule) -> bool:
+    """Return whether a rule compares new rows with older ones, so that it cannot be checked without these."""
+    return rule.table not in TABLES or rule.name in _WITH_OLDER_ROWS
+
+
+_WITH_OLDER_ROWS = ("decisions.caused", "events.answered", "events.refused")
 
 
 @contextmanager
