@@ -29,21 +29,24 @@ def repair(
 ) -> None:
     """Make missing, wrong and damaged rows of the tables again, while `run` is stopped; the plan is shown first.
 
-    Decisions and snapshots come from a replay of events, assignments and offsets from decisions. The exit code is 1 if
-    the plan was not carried out, or rows cannot be had again.
+    With --bootstrap, events and decisions come from Kafka as far as its log has them. Other decisions and snapshots
+    come from a replay of events, assignments and offsets from decisions. The exit code is 1 if the plan was not carried
+    out, or rows cannot be had again.
     """
     try:
         from wakeroll_pipeline.jobs.repair import repair as carry_out
     except ModuleNotFoundError as missing:
         raise missing_extra("`repair`", "spark", missing) from None
 
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home)
+    settings = settings_of(
+        config, look_for_run=False, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home
+    )
     asked: list[bool] = []
 
     def confirm(plan: "RepairPlan") -> bool:
         _write(plan)
         asked.append(yes or (sys.stdin.isatty() and typer.confirm("change the tables?")))
-        return asked[0]
+        return asked[-1]
 
     with reading(warehouse_of(settings)):
         plan = carry_out(settings, confirm)
@@ -51,7 +54,7 @@ def repair(
     if not plan.changes:
         _write(plan)
         out.print("nothing to repair" if not plan.findings else "nothing else can be repaired from the tables")
-    elif not asked[0]:
+    elif not asked[-1]:
         out.print("nothing has changed; repeat the command with --yes to carry out the plan")
         raise typer.Exit(BROKEN)
     else:

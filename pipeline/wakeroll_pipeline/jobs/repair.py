@@ -39,11 +39,12 @@ def repair(settings: Settings, confirm: Callable[[RepairPlan], bool]) -> RepairP
     A crash in between is harmless: the next repair finds the rest.
 
     Args:
-        settings: settings of the deployment.
-        confirm: called with the plan if there is something to change; returns whether to carry it out.
+        settings: settings of the deployment; if they name a broker, rows come from Kafka's log first.
+        confirm: called with a plan if there is something to change; returns whether to carry it out. It is called twice
+            if rows come from Kafka and others can be made from them.
 
     Returns:
-        The plan.
+        The findings, and the changes that were carried out, or that were planned last and not confirmed.
 
     Raises:
         InvalidUsage: a process writes the tables, or they have changed since the plan; or they are not of this release.
@@ -51,20 +52,36 @@ def repair(settings: Settings, confirm: Callable[[RepairPlan], bool]) -> RepairP
         NotReachable: no broker answered, and a lease is in Kafka.
         UnreadableTable: a table cannot be read; repair its files first.
     """
+    found = RepairPlan([], [])
     with ExitStack() as stack:
         locks = stack.enter_context(process_locks(settings, [RECORD]))
-        plan = _plan(settings)
-        _refuse_old_tables(settings, plan.changes)
-        if not plan.changes or not confirm(plan):
-            return plan
-        turn = Turn(settings, locks.turn_lease)
-        # A writer that was suspended may have appended until the turn excluded it.
-        if _plan(settings) != plan:
-            raise InvalidUsage("the tables have changed since the plan was shown, and nothing was repaired; try again")
-        for change in plan.changes:
-            turn.confirm()
-            _carry_out(settings, change, turn.number)
-        return plan
+        turn: Turn | None = None
+        # What Kafka has is exact, and more can be made from it.
+        for plan_now in (_plan_from_kafka, _plan) if settings.bootstrap else (_plan,):
+            plan = plan_now(settings)
+            found = RepairPlan([*found.findings, *plan.findings], [*found.changes, *plan.changes])
+            _refuse_old_tables(settings, plan.changes)
+            if not plan.changes:
+                continue
+            if not confirm(plan):
+                break
+            turn = turn or Turn(settings, locks.turn_lease)
+            # A writer that was suspended may have appended until the turn excluded it.
+            if plan_now(settings) != plan:
+                raise InvalidUsage(
+                    "the tables have changed since the plan was shown, and nothing was repaired; try again"
+                )
+            for change in plan.changes:
+                turn.confirm()
+                _carry_out(settings, change, turn.number)
+    return found
+
+
+def _plan_from_kafka(settings: Settings) -> RepairPlan:
+    from wakeroll_pipeline.jobs.kafka_rows import plan_from_kafka
+
+    with duck_ledger(settings.warehouse, refuse_large=False) as ledger:
+        return plan_from_kafka(settings, ledger)
 
 
 def _plan(settings: Settings) -> RepairPlan:
@@ -92,7 +109,10 @@ def _carry_out(settings: Settings, change: Change, number: int) -> None:
     place = path_of(settings.warehouse, change.table)
     properties = STATES if change.table is SNAPSHOTS else SMALL_VALUES
     commit = CommitProperties(app_transactions=[Transaction(APPLICATION, number)])
-    # The rows have positions that the lines of the chain cover already, so they get no lines of their own.
+    if change.is_exact:
+        # The lines of the chain cover these positions already: they prove that the rows are those of before.
+        _change_rows(place, change, number, properties, commit)
+        return
     with Chains(settings.warehouse).rewriting(change.table, None, _REASON, ArrowSink(number).append):
         _change_rows(place, change, number, properties, commit)
 

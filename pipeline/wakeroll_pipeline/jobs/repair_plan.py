@@ -52,6 +52,8 @@ class Change(NamedTuple):
     deleted: Sequence[Struct]
     """One row for each key that is deleted, before the others are appended."""
     appended: Sequence[Struct]
+    is_exact: bool = True
+    """Whether the rows are those of before, byte for byte, so that the chain of the table proves them."""
 
 
 class RepairPlan(NamedTuple):
@@ -77,11 +79,12 @@ def plan_repair(ledger: Ledger, partitions: int) -> RepairPlan:
     missing = [row for one in replayed for row in one.missing]
     findings = [*_of_decisions(replayed), *_of_snapshots(replayed)]
     changes = [
-        Change(DECISIONS, [], missing),
+        Change(DECISIONS, [], missing, is_exact=False),
         Change(
             SNAPSHOTS,
             [old for one in replayed for old, new in one.damaged if new is not None],
             [new for one in replayed for _, new in one.damaged if new is not None],
+            is_exact=False,
         ),
     ]
     for its_findings, change in (
@@ -95,8 +98,10 @@ def plan_repair(ledger: Ledger, partitions: int) -> RepairPlan:
 
 def _of_decisions(replayed: Iterable[Replayed]) -> Iterator[Finding]:
     for one in replayed:
-        yield from _findings(DECISIONS, [(row.shard, row.seq, "missing") for row in one.missing], "a replay of events")
-        yield from _findings(
+        yield from findings_of(
+            DECISIONS, [(row.shard, row.seq, "missing") for row in one.missing], "a replay of events"
+        )
+        yield from findings_of(
             DECISIONS,
             [(one.shard, seq, "missing") for seq in one.unproven],
             "",
@@ -109,16 +114,16 @@ def _of_snapshots(replayed: Iterable[Replayed]) -> Iterator[Finding]:
         for old, new in one.damaged:
             where: list[_Placed] = [(one.shard, old.offset, "damaged")]
             if new is not None:
-                yield from _findings(SNAPSHOTS, where, "a replay of events")
+                yield from findings_of(SNAPSHOTS, where, "a replay of events")
             else:
-                yield from _findings(SNAPSHOTS, where, "", "It stays, and is not used")
+                yield from findings_of(SNAPSHOTS, where, "", "It stays, and is not used")
 
 
 _Placed = tuple[str, int, Problem]
 """Stream, position and problem of a row."""
 
 
-def _findings(table: Table, rows: Iterable[_Placed], source: str, detail: str = "") -> list[Finding]:
+def findings_of(table: Table, rows: Iterable[_Placed], source: str, detail: str = "") -> list[Finding]:
     """Return findings for rows in order: one for each run of rows with the same stream and problem."""
     found = []
     for (stream, problem), run in groupby(rows, lambda one: (one[0], one[2])):
@@ -178,8 +183,8 @@ def _of_derived(
         )
     ]
     findings = [
-        *_findings(table, sorted(wrong), "decisions"),
-        *_findings(
+        *findings_of(table, sorted(wrong), "decisions"),
+        *findings_of(
             table,
             sorted((row.shard, row.seq, "wrong") for row in strange),
             "decisions",
