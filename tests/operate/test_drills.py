@@ -85,7 +85,7 @@ def test_lost_tables_are_written_again(broker: EmbeddedBroker, spark, tmp_path: 
         fleet.wait_for_more(300)
         fleet.wait_until_consumed()
 
-    assert "has no table events, decisions, assignments, offsets, but" in said
+    assert "has no table events, decisions, assignments, offsets, or no row of it, but" in said
     fleet.check(spark)
 
 

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.support.systems.deployment import Log, cut, deploy, make_again
 from wakeroll.errors import InvalidUsage
@@ -74,6 +75,28 @@ def test_lost_tables_are_written_again_and_the_others_keep_their_rows(spark, set
     after = rows(spark, settings)
     assert set(before["decisions"]) < set(after["decisions"])
     assert len(set(after["events"])) == len(after["events"])
+
+
+@pytest.mark.parametrize("emptied", [("events",), ("decisions",), ("events", "decisions", "assignments")])
+def test_a_table_without_its_rows_is_lost_too(spark, settings, emptied):
+    """Somebody deletes the rows and leaves the table: `run` would go on, and nobody would miss them."""
+    log = Log(settings)
+    log.tick()
+    log.route(2)
+    log.beat("billing", "a")
+    log.pass_seconds(3)
+    run_once(spark, settings)
+    before = rows(spark, settings)
+
+    for name in emptied:
+        DeltaTable(f"{settings.warehouse}/{name}").delete()
+    assert lost_tables(settings) == [name for name in emptied if name != "assignments"]
+    with pytest.raises(InvalidUsage, match=r"or no row of it.*`wakeroll restore` lets the next run write"):
+        run_once(spark, settings)
+    prepare_restore(spark, settings)
+    run_once(spark, settings)
+
+    assert rows(spark, settings) == before
 
 
 def lose_a_table(settings: Settings) -> None:

@@ -1,33 +1,72 @@
 """Tables that were lost: `record` writes them again, from the records that Kafka still has."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
+from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
-from wakeroll_model.rows import RECORDED
-from wakeroll_pipeline.ledger.delta_files import is_delta
+from wakeroll_model.rows import DECISIONS, EVENTS, RECORDED
+from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta
 from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.recovery.batch_files import offsets_in
 from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, progress_of
 from wakeroll_pipeline.recovery.record_turn import begin_recording_again
 from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.place import Place
 
 
 def lost_tables(settings: Settings) -> list[str]:
-    """Return the tables that do not exist although `record` has read records for them."""
-    if progress_of(settings.checkpoint(latest_recording(settings))) is None:
+    """Return the tables that do not exist, or have no rows any more, although `record` has read records for them.
+
+    Emptied `assignments` and `offsets` are not lost, because `wakeroll repair` makes them again from `decisions`.
+    """
+    checkpoint = settings.checkpoint(latest_recording(settings))
+    if progress_of(checkpoint) is None:
         return []
-    places = {table.name: path_of(settings.warehouse, table) for table in RECORDED}
-    return [name for name, place in places.items() if not is_delta(place)]
+    topics = settings.connection.topics if settings.bootstrap else Topics(settings.prefix)
+    its_topics = {EVENTS.name: topics.control, DECISIONS.name: (topics.decisions,)}
+    lost = []
+    for table in RECORDED:
+        place = path_of(settings.warehouse, table)
+        # Retention never deletes the newest row of a stream.
+        if not is_delta(place) or (
+            table.name in its_topics and _has_read(checkpoint, its_topics[table.name]) and _is_empty(place)
+        ):
+            lost.append(table.name)
+    return lost
+
+
+def _has_read(checkpoint: Place, topics: Sequence[str]) -> bool:
+    """Return whether committed batches have read a record of these topics."""
+    progress = progress_of(checkpoint)
+    if progress is None or not small_files.exists(checkpoint.child(*_FIRST.split("/"))):
+        return False
+    first = offsets_in(checkpoint, _FIRST)
+    return any(offset > first.get(place, offset) for place, offset in progress.next.items() if place[0] in topics)
+
+
+_FIRST = "sources/0/0"
+"""File with the offsets at which a query began."""
+
+
+def _is_empty(place: Place) -> bool:
+    """Return whether a table certainly has no row, by its log."""
+    rows: Any = open_delta(place).get_add_actions(flatten=True).column("num_records")
+    return all(value.as_py() == 0 for value in rows)
 
 
 def refuse_lost_tables(settings: Settings) -> None:
     """Reject a start of `record` that would leave out what the lost tables had.
 
     Raises:
-        InvalidUsage: a table does not exist although records were read for it; the message names the remedy.
+        InvalidUsage: a table does not exist, or has no rows, although records were read for it; the message names the
+            remedy.
     """
     if lost := lost_tables(settings):
         raise InvalidUsage(
-            f"{settings.warehouse} has no table {', '.join(lost)}, but "
+            f"{settings.warehouse} has no table {', '.join(lost)}, or no row of it, but "
             f"{settings.checkpoint(latest_recording(settings))} has read records for it: if the tables were lost, "
             "`wakeroll restore` lets the next run write them again, from the records that Kafka still has; if they are "
             "elsewhere, set --home"
