@@ -56,7 +56,7 @@ def repair(settings: Settings, confirm: Callable[[RepairPlan], bool]) -> RepairP
     with ExitStack() as stack:
         locks = stack.enter_context(process_locks(settings, [RECORD]))
         turn: Turn | None = None
-        # What Kafka has is exact, and more can be made from it.
+        # Rows from Kafka come first: they are exact, and others can be made from them.
         for plan_now in (_plan_from_kafka, _plan) if settings.bootstrap else (_plan,):
             plan = plan_now(settings)
             found = RepairPlan([*found.findings, *plan.findings], [*found.changes, *plan.changes])
