@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from msgspec.structs import astuple
 
 from bench.control_topic import ControlTopic
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
-from wakeroll_model.rows import SNAPSHOTS
+from wakeroll_model.rows import SNAPSHOTS, SnapshotRow
+from wakeroll_model.snapshot_proof import proven
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
@@ -46,6 +48,7 @@ _SNAPSHOTS = pa.schema(
         "version": pa.int64(),
         "at_ms": pa.int64(),
         "body": pa.binary(),
+        "row_hash": pa.string(),
     }
 )
 
@@ -85,11 +88,21 @@ class Batch:
 def write_snapshots(topics: Sequence[ControlTopic], path: Path) -> None:
     """Write the state of all shards to a file."""
     rows = [
-        (topic.name, shard.partition, shard.offset, shard.era, shard.version, shard.now_ms, shard.body())
+        proven(
+            SnapshotRow(
+                topic=topic.name,
+                partition=shard.partition,
+                offset=shard.offset,
+                era=shard.era,
+                version=shard.version,
+                at_ms=shard.now_ms,
+                body=shard.body(),
+            )
+        )
         for topic in topics
         for shard in topic.shards
     ]
-    _write(rows, _SNAPSHOTS, path)
+    _write(list(map(astuple, rows)), _SNAPSHOTS, path)
 
 
 def _write(rows: Sequence[tuple[object, ...]], schema: pa.Schema, path: Path) -> None:

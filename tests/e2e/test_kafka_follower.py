@@ -144,10 +144,8 @@ def test_a_snapshot_of_the_later_era_ends_the_learning(writer, tmp_path, monkeyp
         tick = Record(*place, restored.offset, restored.tick_ms, None, msgspec.json.encode(Tick()))
         restored.apply(tick)
         for table in TABLES.values():
-            rows = (
-                [(*place, restored.offset, 2, VERSION, restored.now_ms, restored.body())] if table is SNAPSHOTS else []
-            )
-            append(tmp_path, table, rows)
+            row = (*place, restored.offset, 2, VERSION, restored.now_ms, restored.body(), None)
+            append(tmp_path, table, [row] if table is SNAPSHOTS else [])
         wait_until(lambda: "learning" not in notices(model), "the snapshot is used", state=lambda: notices(model))
         assert model.shards[place].shard.era == 2
 
@@ -168,7 +166,8 @@ def test_a_change_of_the_number_of_shards_is_followed(writer, tmp_path, monkeypa
 
         writer.grow(2 * CONTROL_PARTITIONS)
         rows = [
-            (*place, writer.positions.get(place, 0) - 1, 1, VERSION, 0, body) for place, body in writer.begun.items()
+            (*place, writer.positions.get(place, 0) - 1, 1, VERSION, 0, body, None)
+            for place, body in writer.begun.items()
         ]
         for table in TABLES.values():
             append(tmp_path, table, rows if table is SNAPSHOTS else [])

@@ -140,7 +140,7 @@ def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
     log.beat("billing", "a")
     share(log, settings, queries, {"a": [0, 1]})
     stop(queries)
-    old = [(settings.connection.topics.groups, 0, 5, 1, READABLE[0] - 1, 0, bytearray(b"state"))]
+    old = [(settings.connection.topics.groups, 0, 5, 1, READABLE[0] - 1, 0, bytearray(b"state"), None)]
     append(spark.createDataFrame(old, schema_of(SNAPSHOTS.row)), path_of(settings.warehouse, SNAPSHOTS))
 
     shutil.rmtree(Path(settings.checkpoints))
