@@ -84,20 +84,23 @@ def ledger(
     if engine == "spark":
         with session(settings, out) as spark, reading(warehouse):
             from wakeroll_pipeline.ledger import tables
-            from wakeroll_pipeline.ledger.duck_ledger import newest_versions
+            from wakeroll_pipeline.ledger.duck_ledger import whole_versions
             from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 
             commits = partial(tables.commits_of, spark, warehouse)
-            versions = versions_when(commits, version, at_ms) or newest_versions(warehouse)
+            then = versions_when(commits, version, at_ms)
+            versions = whole_versions(warehouse, then) if version is None or then is None else then
             tables.open_views(spark, warehouse, versions)
             yield SparkLedger(spark, versions)
         return
     try:
-        from wakeroll_pipeline.ledger.duck_ledger import commits_of, duck_ledger
+        from wakeroll_pipeline.ledger.duck_ledger import commits_of, duck_ledger, whole_versions
     except ModuleNotFoundError as missing:
         raise missing_extra("reading the tables", "ask", missing) from None
     with out.status("reading"), reading(warehouse):
         then = versions_when(partial(commits_of, warehouse), version, at_ms)
+        if version is None:
+            then = whole_versions(warehouse, then)
         with duck_ledger(warehouse, then, refuse_large=refuse_large) as opened:
             yield opened
 

@@ -60,7 +60,10 @@ class Stretch(Struct, frozen=True, kw_only=True):
     after: int
     """Offset of the last record that the state at the beginning includes; -1 if it is empty."""
     last_seq: int
-    """Highest seq of this era's decisions in the tables; 0 if there are none."""
+    """Highest seq of this era that a row of `decisions`, `assignments` or `offsets` has; 0 if there is none."""
+    due_ms: int | None = None
+    """Log time up to which records have their decisions in the tables (epoch ms): the log goes on for `LATEST_MS` after
+    it.  None: that is not known, because a later era has taken over."""
     body: bytes | None = None
     """Bytes of the snapshot; None if era 1 begins with the empty state."""
     refused: Mapping[int, str] = {}
@@ -130,6 +133,8 @@ def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int
     """
     decided, keys = _decided(ledger), snapshot_keys(ledger)
     logs = _archived(ledger, asked)
+    highest, due_ms = _highest_derived(ledger), _due_ms(ledger)
+    newest = {place: max(one.era for one in its) for place, its in decided.items()}
     found = Replayable([], [])
 
     def choose(damaged: Set[SnapshotKey]) -> list[SnapshotRow]:
@@ -150,7 +155,13 @@ def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int
     steps = steps_of(ledger, asked)
     return found._replace(
         stretches=[
-            structs.replace(one, body=bodies.get(_start_of(one)), steps=steps.get((one.topic, one.partition), ()))
+            structs.replace(
+                one,
+                body=bodies.get(_start_of(one)),
+                steps=steps.get((one.topic, one.partition), ()),
+                last_seq=max(one.last_seq, highest.get(one.shard_name, 0)),
+                due_ms=due_ms if one.era >= newest.get((one.topic, one.partition), 1) else None,
+            )
             for one in found.stretches
         ]
     )
@@ -436,6 +447,25 @@ def _decided(ledger: Ledger) -> dict[ControlPartition, list[_Decided]]:
         one = _Decided(row.era, row.first_offset, row.last_offset, row.last_seq, its)
         eras.setdefault((row.topic, row.partition), []).append(one)
     return eras
+
+
+LATEST_MS = 600_000
+"""Log time (ms) after a record by which the recorder has written its decisions, unless no coordinator ran meanwhile."""
+
+
+def _highest_derived(ledger: Ledger) -> dict[str, int]:
+    """Return shard and era -> highest seq in `assignments` and `offsets`: their decisions were written before."""
+    rows = ledger.rows("""
+        select shard, max(seq) as last_seq
+        from (select shard, seq from assignments union all select shard, seq from offsets) as derived
+        group by shard
+    """)
+    return {row.shard: row.last_seq for row in rows}
+
+
+def _due_ms(ledger: Ledger) -> int | None:
+    [row] = ledger.rows("select max(at_ms) as last_ms from events")
+    return None if row.last_ms is None else row.last_ms - LATEST_MS
 
 
 class _Run(NamedTuple):

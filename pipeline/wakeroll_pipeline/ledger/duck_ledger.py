@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL
 from wakeroll_model.rows import DECIDED, TABLES, Table
+from wakeroll_pipeline.ledger.batches import Unfinished, moment_of
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
     REMOTE,
@@ -299,14 +300,31 @@ def find_table(warehouse: Folder, table: Table, version: int | None = None) -> D
     return delta_table(warehouse, table, version)
 
 
-def newest_versions(warehouse: Folder) -> dict[str, int]:
-    """Return table -> its newest Delta version; an optional table that does not exist is left out.
+def whole_versions(warehouse: Folder, versions: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Return versions of the tables at one moment: each batch of the recorder is in all of its tables, or in none.
 
-    Raises:
-        InvalidUsage, UnreadableTable: as `delta_table`.
+    Args:
+        warehouse: folder of the tables.
+        versions: table -> version that is not to be exceeded; None: the newest of each.
+
+    Returns:
+        Table -> version; a table that cannot be read is left out.
     """
-    found = {name: find_table(warehouse, table) for name, table in TABLES.items()}
-    return {name: delta.version() for name, delta in found.items() if delta is not None}
+    deltas, _ = _find_tables(Place.of(warehouse), versions)
+    found = {name: delta.version() for name, delta in deltas.items()}
+    try:
+        return {**found, **moment_of(deltas).versions}
+    except (DeltaError, OSError):
+        return found  # the log of a table is damaged: the question that reads it reports the damage
+
+
+def unfinished_batch(warehouse: Folder) -> Unfinished | None:
+    """Return the newest batch of the recorder if it is not in all of its tables; None if it is, or is not known."""
+    deltas, _ = _find_tables(Place.of(warehouse), None)
+    try:
+        return moment_of(deltas).unfinished
+    except (DeltaError, OSError):
+        return None
 
 
 def commits_of(warehouse: Folder, table: str) -> dict[int, int]:

@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.ledger.archived_log import Period
-from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, newest_versions, open_ledger
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, open_ledger, whole_versions
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Folder, Place
@@ -87,7 +87,7 @@ class SharedLedger:
         opened = self._opened
         if opened is None or opened.unreadable or opened.versions != _versions(self.warehouse):
             # Moments and periods read few row groups of large tables, so no size is refused.
-            opened = open_ledger(self.warehouse, refuse_large=False)
+            opened = open_ledger(self.warehouse, whole_versions(self.warehouse), refuse_large=False)
             # The versions before are not closed, because that would close their cursors; they end with the last one.
             self._opened, self._extent = opened, None
         self._checked_s = now_s
@@ -97,6 +97,6 @@ class SharedLedger:
 def _versions(warehouse: Place) -> Mapping[str, int]:
     """Return table -> its newest version; empty if any cannot be read, so that opening it reports the reason."""
     try:
-        return newest_versions(warehouse)
+        return whole_versions(warehouse)
     except (InvalidUsage, UnreadableTable, DeltaError, OSError, StorageFailed):
         return {}

@@ -1,6 +1,7 @@
 """Runs of the dbt project in `dbt_like_sql/`: in DuckDB, or in the Spark session of this process."""
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -53,6 +54,13 @@ _MACRO = """\
 """
 
 
+_OF_INCREMENTAL_MARTS = ("ownership_timeline_has_every_change", "rebalance_cost_has_every_rebalance")
+"""Tests that compare an incremental mart with its source."""
+_ANEW = "--full-refresh"
+
+log = logging.getLogger("wakeroll.marts")
+
+
 class MartsFailed(WakerollError):
     """dbt could not start; the message names the reason and the log."""
 
@@ -93,6 +101,8 @@ def build(
 ) -> list[BuildResult]:
     """Build the marts of a warehouse and run every test.
 
+    If an incremental mart differs from its source, all marts are built again from the first row.
+
     Args:
         warehouse: folder of the ledger's tables; the marts are in its folder ``marts``.
         logs: folder for the logs of dbt and for its compiled SQL.
@@ -127,6 +137,10 @@ def build(
 
         if (damage := damage_behind(MartsFailed("\n".join(failed)), place)) is not None:
             raise damage
+    stale = [one.name for one in outcomes if one.name in _OF_INCREMENTAL_MARTS and not one.is_good]
+    if stale and command == "build" and _ANEW not in options:
+        log.warning("a mart lacks rows of its source, or has other ones (%s): building all again", ", ".join(stale))
+        return build(warehouse, logs, *options, _ANEW, engine=engine)
     return outcomes
 
 

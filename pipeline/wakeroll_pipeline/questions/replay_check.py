@@ -203,7 +203,8 @@ def check(
                 continue
             found += [Difference(seq, was, None) for seq, was in left.before(decision.seq)]
             was = left.take(decision.seq)
-            if was is None and decision.seq > stretch.last_seq:
+            is_due = stretch.due_ms is not None and record.timestamp_ms <= stretch.due_ms
+            if was is None and decision.seq > stretch.last_seq and not is_due:
                 not_recorded += 1
                 continue
             compared += 1

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wakeroll_model.rows import DECIDED, TABLES
 from wakeroll_pipeline.ledger.view_queries import KINDS
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows, history_rules
-from wakeroll_pipeline.questions.quality.ordered_rows import Broken
+from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken
 from wakeroll_pipeline.questions.quality.rule import HISTORY, Rule, RuleResult
 from wakeroll_pipeline.questions.quality.schema_rules import declared_rules
 
@@ -62,8 +63,27 @@ def _outcomes(
 ) -> list[RuleResult]:
     if suite == HISTORY:
         with broken_rows(spark, rules, others) as rows:
-            return gate.check(suite, rules, rows, ("at", "found", "expected"))
+            outcomes = gate.check(suite, rules, rows, ("at", "found", "expected"))
+            left_out = rows.where(f"rule like '%{SKIPPED}'").select("rule", "found").collect()
+        skipped = sentences((row.rule.removesuffix(SKIPPED), row.found) for row in left_out)
+        return [replace(one, skipped=skipped.get(one.rule.name, one.skipped)) for one in outcomes]
     return gate.check(suite, rules, spark.table(suite), key_of(suite))
+
+
+def sentences(left_out: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return rule -> a sentence about all that it has left out."""
+    found: dict[str, list[str]] = {}
+    for rule, what in left_out:
+        found.setdefault(rule, []).append(what)
+    return {
+        rule: f"not looked at: {'; '.join(sorted(whats)[:_NAMED])}"
+        + (f"; and {len(whats) - _NAMED} more" if len(whats) > _NAMED else "")
+        for rule, whats in found.items()
+    }
+
+
+_NAMED = 5
+"""Maximum number of shards that a sentence names."""
 
 
 def key_of(suite: str) -> Sequence[str]:

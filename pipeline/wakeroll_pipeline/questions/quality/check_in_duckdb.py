@@ -11,7 +11,7 @@ from wakeroll_pipeline.ledger.delta_files import stored_columns
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, delta_table
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.table_damage import damage_behind
-from wakeroll_pipeline.questions.quality.all_rules import all_rules, key_of
+from wakeroll_pipeline.questions.quality.all_rules import all_rules, key_of, sentences
 from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.comparison_rules import needs_the_past
@@ -59,8 +59,9 @@ def _history(ledger: DuckLedger, rules: Sequence[Rule], chains: ChainCheck) -> l
             if (lost := damage_behind(error, ledger.warehouse, ledger.versions)) is None:
                 raise
             found.not_checked[CHAIN_RULES[table.name].name] = lost
+    skipped = {**sentences(found.left_out), **chains.skipped}
     judged = [
-        RuleResult(rule, found.counts[rule.name], found.first_of(rule.name), skipped=chains.skipped.get(rule.name, ""))
+        RuleResult(rule, found.counts[rule.name], found.first_of(rule.name), skipped=skipped.get(rule.name, ""))
         for rule in rules
         if rule.name not in found.not_checked
     ]

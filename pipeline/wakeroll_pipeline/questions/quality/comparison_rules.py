@@ -23,6 +23,7 @@ from wakeroll_pipeline.questions.quality.model_rules import (
     broken_growth,
 )
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken
+from wakeroll_pipeline.questions.quality.record_types import RULES_OF_EVENTS, broken_types
 from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
 from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, broken_snapshots
 from wakeroll_pipeline.questions.quality.unanswered_records import awaited
@@ -73,6 +74,7 @@ _LOOKS: Sequence[tuple[Sequence[Rule], Callable[["SparkSession"], "DataFrame"]]]
         lambda spark: broken_assignments(spark.table("assignments"), spark.table("memberships")),
     ),
     (RULES_OF_OFFSETS, lambda spark: broken_growth(spark.table("offsets"), spark.table("memberships"))),
+    (RULES_OF_EVENTS, lambda spark: broken_types(spark.table("events"))),
     (RULES_OF_SNAPSHOTS, lambda spark: broken_snapshots(spark.table("snapshots"))),
     (VIEW_RULES, broken_views),
 )
@@ -91,7 +93,7 @@ def needs_the_past(rule: Rule) -> bool:
     return rule.table not in TABLES or rule.name in _WITH_OLDER_ROWS
 
 
-_WITH_OLDER_ROWS = ("decisions.caused", "events.answered", "events.refused")
+_WITH_OLDER_ROWS = ("decisions.caused", "decisions.derived", "events.answered", "events.refused")
 
 
 @contextmanager

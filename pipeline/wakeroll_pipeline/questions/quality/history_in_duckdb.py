@@ -26,7 +26,8 @@ from wakeroll_pipeline.questions.quality.model_rules import (
     violations_in_decisions,
     violations_in_offsets,
 )
-from wakeroll_pipeline.questions.quality.ordered_rows import Broken
+from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken
+from wakeroll_pipeline.questions.quality.record_types import RULES_OF_EVENTS, violations_in_types
 from wakeroll_pipeline.questions.quality.rule import SHOWN, Rule
 from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, violations_in_snapshots
 from wakeroll_pipeline.questions.quality.unanswered_records import answers_due
@@ -65,6 +66,11 @@ _ROWS = """
     union all by name
     select shard, seq, group_id, epoch, change from memberships where change = 'forgotten'
 """
+_SUSPECT_TYPES = """
+    select topic, partition, events.offset, value, type from events
+    where type is distinct from try(json_extract_string(decode(value, 'replace'), '$.type'))
+"""
+"""Records whose type seems not to be that of their value."""
 _EVENTS = """
     select events.topic, events.partition, events.offset, events.at_ms, events.key, events.value
     from events anti join (
@@ -88,10 +94,15 @@ class Violations:
         """Rule -> the table that it reads, which cannot be read."""
         self.rows: list[tuple[str, str, str | None, str | None]] = []
         """The kept violations: rule, key of the row, value found, value expected."""
+        self.left_out: list[tuple[str, str]] = []
+        """Rule, and what it has left out, and why."""
 
     def add(self, found: Iterable[tuple[str, str, str | None, str | None]]) -> None:
         """Add violations."""
         for row in found:
+            if row[0].endswith(SKIPPED):
+                self.left_out.append((row[0].removesuffix(SKIPPED), row[2] or ""))
+                continue
             self.counts[row[0]] += 1
             if self.counts[row[0]] <= KEPT:
                 self.rows.append(row)
@@ -131,7 +142,7 @@ def history_in_duckdb(
         names = {rule.name for rule in its_rules}
         if names & wanted:
             with reading(*names):
-                found.add(row for row in look(connection) if row[0] in wanted)
+                found.add(row for row in look(connection) if row[0].removesuffix(SKIPPED) in wanted)
     for name, query in queries("duckdb").items():
         if name in wanted:
             text = f"select '{name}' as rule, cast(columns(*) as varchar) from ({query}) as broken"
@@ -210,6 +221,11 @@ def _asked(violations: Callable[[Iterable[Any]], Iterator[Broken]], query: str) 
     return look
 
 
+def _mistyped(connection: DuckDBPyConnection) -> Iterator[Any]:
+    for one in violations_in_types(_stream(connection, _SUSPECT_TYPES)):
+        yield one.rule, one.at, one.found, one.expected
+
+
 def _broken_view(query: str, connection: DuckDBPyConnection) -> Iterator[Any]:
     yield from map(tuple, _stream(connection, query))
 
@@ -224,6 +240,7 @@ _LOOKS: Sequence[tuple[Sequence[Rule], Callable[[DuckDBPyConnection], Iterator[A
     (RULES_OF_DECISIONS, _asked(violations_in_decisions, _DECISIONS)),
     (RULES_OF_ASSIGNMENTS, _asked(violations_in_assignments, _ROWS.format(table=ASSIGNMENTS.name))),
     (RULES_OF_OFFSETS, _asked(violations_in_offsets, _ROWS.format(table=OFFSETS.name))),
+    (RULES_OF_EVENTS, _mistyped),
     (RULES_OF_SNAPSHOTS, _broken_snapshots),
     *(
         ([rule for rule in VIEW_RULES if rule.table == view], partial(_broken_view, query))

@@ -22,7 +22,7 @@ from wakeroll_model.invariants import (
 )
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import UNREADABLE
-from wakeroll_pipeline.questions.quality.ordered_rows import Broken, Frames, frames_of, in_order, rows_of
+from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken, Frames, frames_of, in_order, rows_of
 from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
 from wakeroll_pipeline.questions.quality.schema_rules import FORMER_WORDS
 
@@ -39,6 +39,8 @@ class Question(NamedTuple):
 
     rule: Rule
     ask: Callable[[Sequence[AnyDecision], bool], Iterable[str]]
+    reads_words: bool = False
+    """Whether the rule depends on the words in decisions, such as `how`; an earlier version meant other things."""
 
 
 JSON = rows_rule("decisions.json", "the JSON of a decision is valid for its kind")
@@ -58,10 +60,12 @@ OF_DECISIONS = (
     Question(
         rows_rule("decisions.ownership", "a queue has at most one owner; assignments and commits name the same one"),
         broken_ownership,
+        reads_words=True,
     ),
     Question(
         rows_rule("decisions.telling", "a live member loses a queue only after its revocation was sent"),
         broken_telling,
+        reads_words=True,
     ),
     Question(rows_rule("decisions.growth", _GROWTH), lambda decisions, _: broken_offsets(decisions)),
     Question(
@@ -150,35 +154,49 @@ def _violations_of_shard(shard: str, rows: Iterable[Any]) -> list[Broken]:
     found: list[Broken] = []
     decisions: list[AnyDecision] = []
     unread = 0
+    former: dict[str | None, int] = {}
     for row in rows:
         at = f"{shard}/{row.seq}"
         try:
             decision = _decode(row.json)
         except UNREADABLE as error:
-            unread += 1
-            if not _has_former_word(row.json):
+            translated = _translated(row.json)
+            if translated is None:
+                unread += 1
                 found.append(Broken(JSON.name, at, row.json[:_SHOWN], str(error)))
-            continue
+                continue
+            decision = translated
+            former[decision.group_id] = former.get(decision.group_id, 0) + 1
         decisions.append(decision)
         found += _wrong_in_header(at, row, decision)
-    # With an unreadable decision missing, the others could seem to break rules that they do not break.
-    if decisions and not unread:
-        found += _ask(OF_DECISIONS, shard, decisions, whole=decisions[0].seq == 1)
+    if unread:
+        # With an unreadable decision missing, the others could seem to break rules that they do not break.
+        why = f"all decisions of {shard}, of which {unread} cannot be read"
+        return [*found, *(Broken(one.rule.name + SKIPPED, shard, why, None) for one in OF_DECISIONS)]
+    whole = bool(decisions) and decisions[0].seq == 1
+    found += _ask([one for one in OF_DECISIONS if not one.reads_words or not former], shard, decisions, whole=whole)
+    if former:
+        others = [one for one in decisions if one.group_id not in former]
+        of_words = [one for one in OF_DECISIONS if one.reads_words]
+        found += _ask(of_words, shard, others, whole=whole)
+        why = f"{len(former)} groups of {shard}, with {sum(former.values())} decisions in words of an earlier version"
+        found += (Broken(one.rule.name + SKIPPED, shard, why, None) for one in of_words)
     return found
 
 
 def _ask(questions: Sequence[Question], shard: str, decisions: Sequence[AnyDecision], *, whole: bool) -> list[Broken]:
-    return [Broken(rule.name, shard, sentence, None) for rule, ask in questions for sentence in ask(decisions, whole)]
+    return [Broken(one.rule.name, shard, sentence, None) for one in questions for sentence in one.ask(decisions, whole)]
 
 
-def _has_former_word(text: str) -> bool:
-    """Return whether a decision uses a value that only an earlier version wrote."""
+def _translated(text: str) -> AnyDecision | None:
+    """Return a decision in which a word of this version replaces one of an earlier version; None if there is none."""
     try:
-        said = msgspec.json.decode(text)
-    except UNREADABLE:
-        return False
-    former = _FORMER_WORDS.get(str(said.get("kind")), {}) if isinstance(said, dict) else {}
-    return any(said.get(field) in words for field, words in former.items())
+        said = msgspec.json.decode(text, type=dict[str, Any])
+        words = _FORMER_WORDS.get(str(said.get("kind")), {})
+        new = {field: its[said[field]] for field, its in words.items() if said.get(field) in its}
+        return _decode(msgspec.json.encode(said | new)) if new else None
+    except (*UNREADABLE, TypeError):  # a list cannot be a word
+        return None
 
 
 def _wrong_in_header(at: str, row: Any, decision: AnyDecision) -> Iterator[Broken]:

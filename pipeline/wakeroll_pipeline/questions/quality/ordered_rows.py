@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 Frames: TypeAlias = "Iterator[pd.DataFrame]"
 
 
+SKIPPED = ":skipped"
+"""Ending of the rule in a row that is no violation: `found` is what the rule has left out at `at`, and why."""
+
+
 class Broken(Struct, frozen=True):
     """A row that breaks a rule."""
 

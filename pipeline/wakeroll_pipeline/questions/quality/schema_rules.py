@@ -21,13 +21,14 @@ from wakeroll_pipeline.ledger.column_types import (
 from wakeroll_pipeline.ledger.view_queries import KINDS
 from wakeroll_pipeline.questions.quality.rule import Rule
 
-FORMER_WORDS: Mapping[type[Struct], Mapping[str, Sequence[str]]] = {
-    Membership: {"change": ("replaced",)},
-    Handover: {"how": ("replaced",)},
-    AssignmentRow: {"how": ("replaced",)},
-    Fenced: {"reason": ("replaced",)},
+FORMER_WORDS: Mapping[type[Struct], Mapping[str, Mapping[str, str]]] = {
+    Membership: {"change": {"replaced": "resubscribed"}},
+    Handover: {"how": {"replaced": "removed"}},
+    AssignmentRow: {"how": {"replaced": "removed"}},
+    Fenced: {"reason": {"replaced": "duplicate"}},
 }
-"""Declaration -> field -> values that an earlier version wrote; older rows still hold them."""
+"""Declaration -> field -> values that an earlier version wrote, and older rows still hold -> a value of this version of
+which the model demands nothing more."""
 
 _TYPE_NAMES: Mapping[Simple, str] = {
     "string": "StringType",

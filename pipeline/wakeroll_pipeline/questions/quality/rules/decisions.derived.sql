@@ -1,0 +1,33 @@
+-- a row of assignments or offsets has its decision
+with rows as (
+    select
+        'assignments' as table_name,
+        shard,
+        seq
+    from assignments
+    union all
+    select
+        'offsets' as table_name,
+        shard,
+        seq
+    from offsets
+),
+
+-- Retention deletes a decision before its row. It keeps those whose records are archived, and the latest of each kind.
+kept as (
+    select
+        decisions.shard,
+        coalesce(min(told.seq), max(decisions.seq)) as first_seq
+    from decisions
+    left join told using (shard, seq)
+    group by decisions.shard
+)
+
+select
+    concat_ws('/', shard, seq) as at,
+    concat('a row of ', table_name, ' without its decision') as found,
+    'a decision' as expected
+from rows
+anti join decisions using (shard, seq)
+left join kept using (shard)
+where seq >= coalesce(first_seq, 0)
