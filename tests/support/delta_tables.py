@@ -26,6 +26,13 @@ def write_tables(warehouse: Folder, story: Story) -> None:
     append(warehouse, ASSIGNMENTS, [])
 
 
+def write_assignments(warehouse: Folder, story: Story) -> None:
+    """Append the assignments of a story."""
+    decisions = read_decisions(KafkaRecord(*row, None) for row in story.rows if row[0] == Topics().decisions)
+    rows = [one.row for one in rows_of([], decisions)[ASSIGNMENTS.name]]
+    write(warehouse, ASSIGNMENTS, arrow_table(ASSIGNMENTS.row, rows))
+
+
 def append(warehouse: Folder, table: Table, rows: list[tuple[Any, ...]]) -> None:
     """Append rows, whose values have the order of the table's columns."""
     columns = columns_of(table.row)

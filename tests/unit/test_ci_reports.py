@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.support.damaged_tables import lose_a_file
-from tests.support.delta_tables import write_tables
+from tests.support.delta_tables import write_assignments, write_tables
 from tests.support.ledgers import a_day
 from wakeroll_pipeline.cli.ci_reports import Case, RunClock, write_junit
 from wakeroll_pipeline.questions.tables_looked_at import StreamSpan, TableLookedAt
@@ -39,6 +39,7 @@ _RESULTS = {"failure", "error", "skipped"}
 @pytest.fixture
 def home(tmp_path) -> Path:
     write_tables(tmp_path / "warehouse", a_day())
+    write_assignments(tmp_path / "warehouse", a_day())
     return tmp_path
 
 
@@ -228,7 +229,8 @@ def test_a_result_is_written_although_the_tables_cannot_be_read(wakeroll, home, 
 
 
 def test_marts_have_one_case_per_model_and_test(wakeroll, home):
-    """The table of assignments is empty in this home, which one test of dbt finds."""
+    """One test of dbt finds that the table of assignments is empty."""
+    DeltaTable(str(home / "warehouse" / "assignments")).delete()
     junit = home / "marts.xml"
 
     code, said, _ = wakeroll("marts", "--json", "--junit", str(junit), "--home", str(home))

@@ -102,4 +102,4 @@ def test_a_damaged_snapshot_breaks_the_rule_of_check(tmp_path, part):
         found = history_in_duckdb(ledger.connection, RULES_OF_SNAPSHOTS)
 
     assert dict(found.counts) == {HASH.name: 1}
-    assert found.frame()["at"].tolist() == [f"{row.topic}/{row.partition}/1/{row.offset}"]
+    assert [at for _, at, *_ in found.rows] == [f"{row.topic}/{row.partition}/1/{row.offset}"]
