@@ -13,7 +13,7 @@ from wakeroll.connection import Topics
 from wakeroll_model.chain import Head, Line, broken_links, heads_of_text, linked, text_of_heads
 from wakeroll_model.events import Reset, ResetOffset
 from wakeroll_model.queue import Queue
-from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, SnapshotRow, Table
+from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, ChainRow, SnapshotRow, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.chains import METADATA, Chains, gathered_lines
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
@@ -213,6 +213,27 @@ def test_a_chain_that_is_emptied_or_lacks_a_line_is_found(warehouse):
     assert [one[:3] for one in broken(warehouse)] == [("events.chain", "line 4", "line 4 behind line 2")]
     overwrite(warehouse, CHAIN, lines.slice(0, 0))
     assert broken(warehouse) == [], "the lines are in the commits too"
+
+
+@pytest.mark.parametrize("column", [name for name in ChainRow.__struct_fields__ if name != "table_name"])
+def test_a_line_that_is_edited_is_found(warehouse, column):
+    lines = rows_in(warehouse, CHAIN)
+    rows = lines.to_pylist()
+    rows[[(row["table_name"], row["number"]) for row in rows].index(("events", 3))][column] = (
+        "x"
+        if column
+        in (
+            "kind",
+            "positions",
+            "rows_hash",
+            "reason",
+            "line_hash",
+        )
+        else 77
+    )
+    overwrite(warehouse, CHAIN, pa.Table.from_pylist(rows, schema=lines.schema))
+
+    assert {rule for rule, *_ in broken(warehouse)} == {"events.chain"}
 
 
 def test_lines_that_are_not_gathered_are_read_from_the_commits(tmp_path):

@@ -8,11 +8,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
+from typing import Any
 
 import duckdb
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import DeltaTable
+from msgspec import Struct
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.chain import Head, Line, LineKind, Part, floor_of, hash_of_rows, linked, text_of_heads
@@ -29,6 +31,7 @@ from wakeroll_pipeline.ledger.row_hashes import (
     streams_of,
     values_of,
 )
+from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Folder, Place
 
 METADATA = "wakeroll.lines"
@@ -40,8 +43,8 @@ _NUMBERED = {EVENTS.name: 0, DECISIONS.name: 1}
 """Table whose positions have no gaps -> first position of a stream."""
 _RECENT = 2_000
 """Newest lines of a table that are read at a start."""
-_TAIL = 1_000
-"""Commits that are looked through for lines which are not gathered yet."""
+_WITHOUT_LINES = 100
+"""Commits without lines, one after the other, after which no more are read: compactions, and those of old releases."""
 
 log = logging.getLogger("wakeroll.run")
 
@@ -65,18 +68,47 @@ def row_of(line: Line) -> ChainRow:
     return ChainRow(table_name=values.pop("table"), positions=positions, **values)
 
 
-def lines_in_commits(delta: DeltaTable, above: int) -> list[Line]:
-    """Return the lines in the metadata of a table's newest commits, sorted, with numbers above this one."""
+def lines_in_commits(folder: Place, version: int, above: int) -> list[Line]:
+    """Return the lines in the metadata of a table's newest commits, sorted.
+
+    Args:
+        folder: of the table.
+        version: newest version of the table that counts.
+        above: number of the newest line that is known; only later ones are returned.
+    """
     found: dict[int, Line] = {}
-    for commit in delta.history(_TAIL):
-        try:
-            lines = _decode(commit.get(METADATA, "[]"))
-        except UNREADABLE:
-            continue
+    without = 0
+    # Not with `deltalake`, which stops all threads of this process while it waits for a store.
+    while version >= 0 and without < _WITHOUT_LINES:
+        commit = small_files.read(folder / "_delta_log" / f"{version:020}.json")
+        if commit is None:  # it was cleaned, so its lines are gathered
+            break
+        lines = _lines_of(commit)
         found.update((line.number, line) for line in lines if line.number > above)
         if any(line.number <= above + 1 for line in lines):
             break
+        without = 0 if lines else without + 1
+        version -= 1
     return [line for _, line in sorted(found.items())]
+
+
+def _lines_of(commit: bytes) -> list[Line]:
+    """Return the lines in a file of a Delta log; none if it has none, or is damaged."""
+    for action in commit.splitlines():
+        try:
+            said = _decode_action(action).commitInfo
+            if METADATA in said:
+                return _decode(said[METADATA])
+        except UNREADABLE:
+            continue
+    return []
+
+
+class _Action(Struct):
+    commitInfo: dict[str, Any] = {}  # noqa: N815 - the name of Delta
+
+
+_decode_action = msgspec.json.Decoder(_Action).decode
 
 
 class _Chain:
@@ -244,7 +276,8 @@ class Chains:
             chain = self._chains.get(table.name)
         if chain is None:
             gathered = newest_line(self.warehouse, table.name)
-            tail = lines_in_commits(delta, 0 if gathered is None else gathered.number)
+            known = 0 if gathered is None else gathered.number
+            tail = lines_in_commits(self.warehouse / table.name, delta.version(), known)
             chain = _Chain(tail[-1] if tail else gathered)
             chain.last = highest_positions(self.warehouse, table, delta)
             if chain.head is not None and not chain.last and chain.head.kind != "begin":
@@ -340,7 +373,10 @@ def newest_line(warehouse: Place, table: str) -> Line | None:
 
 
 def gathered_lines(warehouse: Folder, condition: str, version: int | None = None) -> list[Line]:
-    """Return the rows of the table `chain` that meet an SQL condition, as lines; none if there is no such table."""
+    """Return the rows of the table `chain` that meet an SQL condition, as lines; none if there is no such table.
+
+    A row that is no line is left out.
+    """
     folder = Place.of(warehouse) / CHAIN.name
     if not is_delta(folder):
         return []
@@ -350,9 +386,14 @@ def gathered_lines(warehouse: Folder, condition: str, version: int | None = None
         rows = connection.execute(
             f"select {names} from ({reading(open_delta(folder, version), folder, columns)}) as rows where {condition}"
         ).fetchall()
-    return [
-        line_of(msgspec.convert(dict(zip((name for name, _ in columns), row, strict=True)), ChainRow)) for row in rows
-    ]
+    names_of_columns = [name for name, _ in columns]
+    lines = []
+    for row in rows:
+        try:
+            lines.append(line_of(msgspec.convert(dict(zip(names_of_columns, row, strict=True)), ChainRow)))
+        except UNREADABLE:  # it was edited, and is missing in its chain
+            continue
+    return lines
 
 
 def highest_positions(warehouse: Place, table: Table, delta: DeltaTable) -> dict[str, int]:

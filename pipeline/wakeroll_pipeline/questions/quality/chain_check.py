@@ -12,7 +12,7 @@ from wakeroll_model.chain import PROVING, Head, Line, Part, broken_links, hash_o
 from wakeroll_model.rows import CHAINED, SNAPSHOTS, Table
 from wakeroll_pipeline.ledger.chains import gathered_lines, lines_in_commits, range_in_sql, sorted_rows
 from wakeroll_pipeline.ledger.delta_files import literal, quoted
-from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, find_table
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.row_hashes import parts_by_line, streams_of
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken
@@ -39,9 +39,9 @@ def chain_of(ledger: DuckLedger, table: Table) -> Chain:
     """Return the chain of a table, in the version that the ledger has of it."""
     lines = gathered_lines(ledger.warehouse, f"table_name = {literal(table.name)}", ledger.versions.get("chain"))
     lines.sort(key=lambda line: line.number)
-    delta = find_table(ledger.warehouse, table, ledger.versions.get(table.name))
-    if delta is not None:
-        lines += lines_in_commits(delta, lines[-1].number if lines else 0)
+    version = ledger.versions.get(table.name)
+    if version is not None:
+        lines += lines_in_commits(ledger.warehouse / table.name, version, lines[-1].number if lines else 0)
     return Chain(table, lines)
 
 
