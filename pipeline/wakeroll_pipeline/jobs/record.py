@@ -134,7 +134,8 @@ def writer(
     sink = ArrowSink(number, chains=chains)
     stale: set[str] = set()
     divergences = Divergences(spark, warehouse, sink)
-    numbers = count(1 + newest_number(open_delta(path_of(warehouse, table)) for table in RECORDED))
+    versions = {table.name: open_delta(path_of(warehouse, table)).version() for table in RECORDED}
+    numbers = count(1 + newest_number(warehouse, versions))
 
     def new_among(table: Table, rows: Iterable[PlacedRow]) -> list[PlacedRow]:
         seen = newest[table.name]

@@ -4,20 +4,22 @@
 tables to which the batch appends.  So a reader can leave out a batch that is not in all of its tables yet.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
-from deltalake import DeltaTable
 from msgspec import Struct
 
 from wakeroll_model.records import UNREADABLE
 from wakeroll_model.rows import RECORDED
+from wakeroll_pipeline.ledger.delta_files import newest_commits
+from wakeroll_pipeline.storage.place import Folder, Place
 
 METADATA = "wakeroll.batch"
 """Key of a batch in the metadata of a commit."""
 
-_NEWEST = 50
-"""Newest commits of a table that are read at first: behind a batch, there are those of upkeep and of new writers."""
+
+_WITHOUT_BATCHES = 100
+"""Commits without a batch, one after the other, after which no more are read: an earlier release has made them."""
 
 
 class Batch(Struct, frozen=True, array_like=True):
@@ -63,50 +65,58 @@ class Moment(Struct, frozen=True):
     """The newest batch, if it is not in all of its tables."""
 
 
-def moment_of(tables: Mapping[str, DeltaTable]) -> Moment:
+def moment_of(warehouse: Folder, newest: Mapping[str, int]) -> Moment:
     """Return the newest moment at which each batch was in all of its tables, or in none.
 
     Tables of an earlier version, whose commits name no batch, are read in their newest versions.
 
     Args:
-        tables: name -> table; tables that are not recorded are ignored.
+        warehouse: folder of the tables.
+        newest: table -> its newest version that counts; tables that are not recorded are ignored.
     """
-    commits = {table.name: _Newest(batch_commits(tables[table.name])) for table in RECORDED if table.name in tables}
-    versions = {name: tables[name].version() for name in commits}
+    place = Place.of(warehouse)
+    names = [table.name for table in RECORDED if table.name in newest]
+    commits = {name: _Newest(batch_commits(place / name, newest[name])) for name in names}
+    versions = {name: newest[name] for name in names}
     unfinished: Unfinished | None = None
-    while (newest := max((one.number for one in commits.values()), default=0)) > 0:
-        having = [name for name, one in commits.items() if one.number == newest]
+    while (number := max((one.number for one in commits.values()), default=0)) > 0:
+        having = [name for name, one in commits.items() if one.number == number]
         lacking = [name for name in commits[having[0]].commit.batch.tables if name in commits and name not in having]
         if not lacking:
             break
         if unfinished is None:
             begun_ms = min(commits[name].commit.at_ms for name in having)
-            unfinished = Unfinished(number=newest, begun_ms=begun_ms, tables=having, lacking=lacking)
+            unfinished = Unfinished(number=number, begun_ms=begun_ms, tables=having, lacking=lacking)
         for name in having:
             versions[name] = commits[name].commit.version - 1
             commits[name].go_back()
     return Moment(versions=versions, unfinished=unfinished)
 
 
-def batch_commits(table: DeltaTable) -> Iterator[BatchCommit]:
-    """Yield the commits of batches to a table, the newest one first."""
-    seen = 0
-    for most in (_NEWEST, None):
-        found = table.history(most)
-        for commit in found[seen:]:
-            try:
-                batch = msgspec.json.decode(commit.get(METADATA, ""), type=Batch)
-            except UNREADABLE:
-                continue  # a commit of upkeep, of another program, or of an earlier version
-            yield BatchCommit(version=commit["version"], at_ms=commit["timestamp"], batch=batch)
-        if len(found) < _NEWEST:
-            return
-        seen = len(found)
+def batch_commits(folder: Folder, version: int) -> Iterator[BatchCommit]:
+    """Yield the commits of batches to a table up to a version, the newest one first."""
+    without = 0
+    for commit in newest_commits(folder, version):
+        try:
+            batch = msgspec.json.decode(str(commit.info.get(METADATA, "")), type=Batch)
+        except UNREADABLE:  # a commit of upkeep, of another program, or of an earlier version
+            without += 1
+            if without == _WITHOUT_BATCHES:
+                return
+            continue
+        without = 0
+        yield BatchCommit(version=commit.version, at_ms=commit.info.get("timestamp", 0), batch=batch)
 
 
-def newest_number(tables: Iterable[DeltaTable]) -> int:
-    """Return the highest number of a batch in some tables; 0 if there is none."""
-    return max((_Newest(batch_commits(table)).number for table in tables), default=0)
+def newest_number(warehouse: Folder, newest: Mapping[str, int]) -> int:
+    """Return the highest number of a batch in some tables; 0 if there is none.
+
+    Args:
+        warehouse: folder of the tables.
+        newest: table -> its newest version.
+    """
+    place = Place.of(warehouse)
+    return max((_Newest(batch_commits(place / name, version)).number for name, version in newest.items()), default=0)
 
 
 class _Newest:

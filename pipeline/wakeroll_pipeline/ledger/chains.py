@@ -14,7 +14,6 @@ import duckdb
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import DeltaTable
-from msgspec import Struct
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.chain import Head, Line, LineKind, Part, floor_of, hash_of_rows, linked, text_of_heads
@@ -22,7 +21,7 @@ from wakeroll_model.records import UNREADABLE
 from wakeroll_model.rows import CHAIN, CHAINED, DECISIONS, EVENTS, SNAPSHOTS, ChainRow, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
-from wakeroll_pipeline.ledger.delta_files import REMOTE, is_delta, literal, open_delta, quoted, reading
+from wakeroll_pipeline.ledger.delta_files import REMOTE, is_delta, literal, newest_commits, open_delta, quoted, reading
 from wakeroll_pipeline.ledger.row_hashes import (
     OfStream,
     hashed_columns,
@@ -31,7 +30,6 @@ from wakeroll_pipeline.ledger.row_hashes import (
     streams_of,
     values_of,
 )
-from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Folder, Place
 
 METADATA = "wakeroll.lines"
@@ -78,37 +76,21 @@ def lines_in_commits(folder: Place, version: int, above: int) -> list[Line]:
     """
     found: dict[int, Line] = {}
     without = 0
-    # Not with `deltalake`, which stops all threads of this process while it waits for a store.
-    while version >= 0 and without < _WITHOUT_LINES:
-        commit = small_files.read(folder / "_delta_log" / f"{version:020}.json")
-        if commit is None:  # it was cleaned, so its lines are gathered
-            break
-        lines = _lines_of(commit)
+    for commit in newest_commits(folder, version):
+        lines = _lines_of(commit.info)
         found.update((line.number, line) for line in lines if line.number > above)
-        if any(line.number <= above + 1 for line in lines):
-            break
         without = 0 if lines else without + 1
-        version -= 1
+        if without == _WITHOUT_LINES or any(line.number <= above + 1 for line in lines):
+            break
     return [line for _, line in sorted(found.items())]
 
 
-def _lines_of(commit: bytes) -> list[Line]:
-    """Return the lines in a file of a Delta log; none if it has none, or is damaged."""
-    for action in commit.splitlines():
-        try:
-            said = _decode_action(action).commitInfo
-            if METADATA in said:
-                return _decode(said[METADATA])
-        except UNREADABLE:
-            continue
-    return []
-
-
-class _Action(Struct):
-    commitInfo: dict[str, Any] = {}  # noqa: N815 - the name of Delta
-
-
-_decode_action = msgspec.json.Decoder(_Action).decode
+def _lines_of(info: Mapping[str, Any]) -> list[Line]:
+    """Return the lines in the metadata of a commit; none if it has none, or they are damaged."""
+    try:
+        return _decode(str(info.get(METADATA, "[]")))
+    except UNREADABLE:
+        return []
 
 
 class _Chain:

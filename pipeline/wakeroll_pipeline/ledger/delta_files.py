@@ -1,13 +1,16 @@
 """DuckDB's queries of the files of a Delta table."""
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import msgspec
 from deltalake import DeltaTable
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
+from msgspec import Struct
 
+from wakeroll_model.records import UNREADABLE
 from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Folder, Place
@@ -37,6 +40,48 @@ def open_delta(folder: Folder, version: int | None = None) -> DeltaTable:
         if place.is_local:
             raise
         raise StorageFailed(f"cannot read {place}: {in_one_line(error)}") from error
+
+
+class Commit(NamedTuple):
+    """A commit of a Delta table."""
+
+    version: int
+    info: Mapping[str, Any]
+    """Its metadata: `timestamp` (epoch ms), and those of the writer under their keys."""
+
+
+def newest_commits(folder: Folder, version: int) -> Iterator[Commit]:
+    """Yield the commits of a table that its log still has, from a version back; each is one small file.
+
+    Not with `deltalake`, whose `history` stops all threads of this process while it waits for a store.
+
+    Raises:
+        StorageFailed: the store of a remote table did not answer.
+    """
+    log = Place.of(folder) / "_delta_log"
+    for number in range(version, -1, -1):
+        text = small_files.read(log / f"{number:020}.json")
+        if text is None:
+            return
+        yield Commit(number, _info_of(text))
+
+
+def _info_of(text: bytes) -> Mapping[str, Any]:
+    """Return the metadata in a file of a Delta log; empty if it has none, or is damaged."""
+    for action in text.splitlines():
+        try:
+            if info := _decode_action(action).commitInfo:
+                return info
+        except UNREADABLE:
+            continue
+    return {}
+
+
+class _Action(Struct):
+    commitInfo: dict[str, Any] = {}  # noqa: N815 - the name of Delta
+
+
+_decode_action = msgspec.json.Decoder(_Action).decode
 
 
 def is_delta(folder: Folder) -> bool:

@@ -313,7 +313,7 @@ def whole_versions(warehouse: Folder, versions: Mapping[str, int] | None = None)
     deltas, _ = _find_tables(Place.of(warehouse), versions)
     found = {name: delta.version() for name, delta in deltas.items()}
     try:
-        return {**found, **moment_of(deltas).versions}
+        return {**found, **moment_of(warehouse, found).versions}
     except (DeltaError, OSError):
         return found  # the log of a table is damaged: the question that reads it reports the damage
 
@@ -322,7 +322,7 @@ def unfinished_batch(warehouse: Folder) -> Unfinished | None:
     """Return the newest batch of the recorder if it is not in all of its tables; None if it is, or is not known."""
     deltas, _ = _find_tables(Place.of(warehouse), None)
     try:
-        return moment_of(deltas).unfinished
+        return moment_of(warehouse, {name: delta.version() for name, delta in deltas.items()}).unfinished
     except (DeltaError, OSError):
         return None
 
