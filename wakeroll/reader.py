@@ -16,6 +16,7 @@ from wakeroll.connection import Connection, take
 from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
 from wakeroll.held_locks import free
 from wakeroll.lost_positions import LostPositions, Position
+from wakeroll.repeated_errors import repeated
 from wakeroll.start_offsets import StartOffsets
 from wakeroll_model.client_actions import Give
 from wakeroll_model.queue import Queue
@@ -115,7 +116,6 @@ class Reader:
         self._stops_changed = False
         """Whether `_stopped` may not be what the other two want."""
         self._pausing = threading.RLock()
-        self._noted: set[tuple[str | None, int]] = set()
 
     @property
     def queues(self) -> list[Queue]:
@@ -532,10 +532,10 @@ class Reader:
         self._lost_positions.forget(queue)
 
     def _note(self, error: KafkaError, topic: str | None) -> None:
-        """Log each kind of Kafka error once per topic; Kafka's client retries by itself."""
-        if (topic, error.code()) not in self._noted:
-            self._noted.add((topic, error.code()))
-            log.warning("Kafka reports an error for %s: %s", topic or "its connection", error.str())
+        """Log each kind of Kafka error of a topic once, for all consumers; Kafka's client retries by itself."""
+        where = topic or "its connection"
+        if (others := repeated.words(f"Kafka's error {error.code()} for {where}")) is not None:
+            log.warning("Kafka reports an error for %s: %s%s", where, error.str(), others)
 
 
 def _start_of(give: Give, offset: int) -> TopicPartition:

@@ -3,8 +3,10 @@
 import time
 
 import pytest
+from confluent_kafka import KafkaError
 
 from wakeroll import Producer
+from wakeroll.reader import Reader
 from wakeroll.repeated_errors import EVERY_S, RepeatedErrors
 from wakeroll.testing import MemoryBroker
 
@@ -32,3 +34,18 @@ def test_further_errors_are_counted_and_logged_each_minute(monkeypatch: pytest.M
     assert errors.words("a") == "; and 3 others since the last such line"
     assert errors.words("a") is None
     assert errors.words("b") == ""
+
+
+def test_an_error_of_kafka_is_logged_once_for_all_consumers_of_a_process(caplog):
+    readers = [Reader.__new__(Reader) for _ in range(3)]
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+    for reader in readers:
+        reader._note(denied, "orders-of-this-test")
+        reader._note(denied, "payments-of-this-test")
+
+    lines = [record.getMessage() for record in caplog.records if "of-this-test" in record.getMessage()]
+    assert [line.partition(" for ")[2].partition(":")[0] for line in lines] == [
+        "orders-of-this-test",
+        "payments-of-this-test",
+    ]
