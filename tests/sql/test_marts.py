@@ -1,5 +1,6 @@
 """The marts of a story: what dbt makes of the ledger, value by value."""
 
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -141,6 +142,19 @@ def test_a_rebalance_costs_what_it_moved_and_how_long_that_took(ask: Ask):
         (6, "route", 0, 2, 0, 0.0, 0.0, 0),
         (7, "config", 0, 0, 0, None, 0.0, 0),
     ]
+
+
+def test_a_crash_costs_the_time_in_which_nobody_read_the_queues(ask: Ask):
+    """From the member's last heartbeat on, not from the moment at which the coordinator gave it up."""
+    [(detail,)] = ask("select detail from ledger.memberships where group_id = 'billing' and change = 'expired'")
+    silent_s = int(re.fullmatch(r"no heartbeat for (\d+) ms", detail)[1]) / 1_000
+    cost = ask(
+        "select longest_pause_s, total_pause_s, handed_over from marts.rebalance_cost "
+        "where group_id = 'billing' and trigger = 'expire'"
+    )
+
+    assert silent_s > 30
+    assert cost == [(silent_s, 4 * silent_s, 4)]
 
 
 def test_wakes_conflicts_and_storms(ask: Ask):

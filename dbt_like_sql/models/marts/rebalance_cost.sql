@@ -11,6 +11,8 @@ offsets as (select * from {{ ref('stg_offsets') }}),
 
 queues as (select * from {{ ref('stg_queues') }}),
 
+memberships as (select * from {{ ref('stg_memberships') }}),
+
 decided as (
     select
         group_id,
@@ -89,20 +91,40 @@ reached_then as (
     group by changed_hands.shard, changed_hands.seq
 ),
 
+-- How long an owner that expired had been silent.
+silences as (
+    select
+        changed_hands.shard,
+        changed_hands.seq,
+        max_by(memberships.silent_s, memberships.seq) as silent_s
+    from changed_hands
+    inner join memberships
+        on
+            changed_hands.shard = memberships.shard
+            and changed_hands.group_id = memberships.group_id
+            and changed_hands.from_client_id = memberships.client_id
+            and memberships.seq < changed_hands.seq
+    where changed_hands.how = 'expired' and memberships.change = 'expired'
+    group by changed_hands.shard, changed_hands.seq
+),
+
 each_handover as (
     select
         changed_hands.*,
-        -- No member reads a queue between its release and its assignment.
+        -- No member reads a queue between the last heartbeat of an owner that expired, or the release of another one,
+        -- and the assignment.
         case
             when changed_hands.to_client_id is not null
                 then
                     {{ seconds_between('coalesce(changed_hands.released_at, changed_hands.assigned_at)', 'changed_hands.assigned_at') }}
+                    + coalesce(silences.silent_s, 0)
         end as free_s,
         {{ seconds_between('changed_hands.revoked_at', 'changed_hands.released_at') }} as release_s,
         greatest(reached_then.end_offset - committed.committed_offset, 0) as repeats_possible
     from changed_hands
     left join committed using (shard, seq)
     left join reached_then using (shard, seq)
+    left join silences using (shard, seq)
 ),
 
 handed_over as (
