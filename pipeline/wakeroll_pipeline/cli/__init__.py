@@ -1,5 +1,7 @@
 """The `wakeroll` command."""
 
+import logging
+import os
 import sys
 
 from wakeroll_pipeline.runtime.stop_signals import SERVICES, exit_on_signals
@@ -19,4 +21,17 @@ def main() -> None:
         sys.exit("wakeroll: the command needs the extra `ask`; install it with: pip install 'wakeroll[ask]'")
     from wakeroll_pipeline.cli.app import run_app
 
-    sys.exit(run_app(sys.argv[1:]))
+    if command not in SERVICES:
+        sys.exit(run_app(sys.argv[1:]))
+    try:
+        code: object = run_app(sys.argv[1:])
+    except SystemExit as end:
+        code = end.code or 0
+    if not isinstance(code, int):
+        sys.exit(str(code))
+    # Everything is closed. While Python ends beside threads of libraries, DuckDB writes lines about its own objects to
+    # the log, which are no JSON.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
