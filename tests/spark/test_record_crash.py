@@ -18,12 +18,12 @@ def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(
 
     append = ArrowSink.append
 
-    def crash_once(sink, rows, path):
+    def crash_once(sink, rows, path, *more):
         if path.name == "decisions" and not crashes:
             assert (settings.warehouse.path / "events" / "_delta_log" / f"{1:020}.json").exists()
             crashes.append(path.name)
             raise OSError("the process dies here")
-        append(sink, rows, path)
+        append(sink, rows, path, *more)
 
     monkeypatch.setattr(ArrowSink, "append", crash_once)
     log = Log(settings)

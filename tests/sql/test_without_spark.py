@@ -57,7 +57,7 @@ def test_a_question_is_answered(day, words, found):
         ("lag billing", {"queues"}),
         ("state", {"at_ms", "members", "source"}),
         ("explain --group billing --queue orders-3", {"answer", "steps"}),
-        ("replay", {"is_equal", "shards"}),
+        ("replay", {"exit_code", "is_equal", "period", "run", "shards", "tables"}),
         ("what-if --group billing --add 1", {"at_ms", "predictions"}),
     ],
 )
