@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.control_log import QUEUES, START_MS, TOPIC
-from tests.support.delta_tables import write_tables
+from tests.support.delta_tables import write_assignments, write_tables
 from tests.support.ledgers import Story, offsets_of, owners_of
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
@@ -64,6 +64,7 @@ def a_growing_day() -> Story:
 @contextmanager
 def ledger_of(story: Story, folder: Path) -> Iterator[DuckLedger]:
     write_tables(folder / "warehouse", story)
+    write_assignments(folder / "warehouse", story)
     with duck_ledger(folder / "warehouse") as ledger:
         yield ledger
 
