@@ -96,7 +96,7 @@ silences as (
     select
         changed_hands.shard,
         changed_hands.seq,
-        max_by(memberships.silent_s, memberships.seq) as silent_s
+        max_by(memberships.silent_s, (memberships.era, memberships.seq)) as silent_s
     from changed_hands
     inner join memberships
         on
