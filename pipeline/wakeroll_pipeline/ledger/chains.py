@@ -7,6 +7,7 @@ minutes the new lines are appended to the table `chain`, because Delta deletes t
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from threading import Lock
 from typing import Any
 
@@ -83,6 +84,12 @@ def lines_in_commits(folder: Place, version: int, above: int) -> list[Line]:
         if without == _WITHOUT_LINES or any(line.number <= above + 1 for line in lines):
             break
     return [line for _, line in sorted(found.items())]
+
+
+def lines_between(folder: Place, after: int, last: int) -> Iterator[Line]:
+    """Yield the lines in the metadata of a table's commits behind one version, and up to another one."""
+    for commit in islice(newest_commits(folder, last), last - after):
+        yield from _lines_of(commit.info)
 
 
 def _lines_of(info: Mapping[str, Any]) -> list[Line]:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.chain import PROVING, Head, Line, Part, broken_links, hash_of_rows
 from wakeroll_model.rows import CHAINED, SNAPSHOTS, Table
-from wakeroll_pipeline.ledger.chains import gathered_lines, lines_in_commits, range_in_sql, sorted_rows
-from wakeroll_pipeline.ledger.delta_files import literal, quoted
+from wakeroll_pipeline.ledger.chains import gathered_lines, lines_between, lines_in_commits, range_in_sql, sorted_rows
+from wakeroll_pipeline.ledger.delta_files import literal, open_delta, quoted
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.row_hashes import parts_by_line, streams_of
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
@@ -40,9 +40,15 @@ def chain_of(ledger: DuckLedger, table: Table) -> Chain:
     lines = gathered_lines(ledger.warehouse, f"table_name = {literal(table.name)}", ledger.versions.get("chain"))
     lines.sort(key=lambda line: line.number)
     version = ledger.versions.get(table.name)
-    if version is not None:
-        lines += lines_in_commits(ledger.warehouse / table.name, version, lines[-1].number if lines else 0)
-    return Chain(table, lines)
+    if version is None:
+        return Chain(table, lines)
+    folder = ledger.warehouse / table.name
+    newest = open_delta(folder).version()
+    if newest > version:
+        # The ledger leaves out the newest batch, which not all tables have yet: its lines may be gathered already.
+        later = {line.number for line in lines_between(folder, version, newest)}
+        lines = [line for line in lines if line.number not in later]
+    return Chain(table, [*lines, *lines_in_commits(folder, version, lines[-1].number if lines else 0)])
 
 
 class ChainCheck:
