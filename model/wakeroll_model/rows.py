@@ -187,9 +187,10 @@ DIVERGENCES = Table(
 CHAIN = Table("chain", ChainRow, ("table_name",), "number", ("table_name", "number"), is_optional=True)
 
 TABLES: Mapping[str, Table] = {
-    table.name: table for table in (CHAIN, EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES)
+    table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES, CHAIN)
 }
-"""All tables, in the order in which readers open them: so `chain` has no line of a commit that a table lacks."""
+READ = (CHAIN, EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES)
+"""All tables in the order in which readers open them: so `chain` has no line of a commit that a table lacks."""
 CHAINED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES)
 """Tables that have a chain."""
 RECORDED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS)

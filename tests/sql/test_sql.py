@@ -289,7 +289,7 @@ def test_the_tables_are_asked_as_they_were(ask, engine, day):
             ["select 1", "--version", "3"],
             "--version is '3'; it must be a table and its Delta version, such as offsets=3",
         ),
-        (["select 1", "--version", "groups=3"], "the tables are: chain, events, decisions, assignments"),
+        (["select 1", "--version", "groups=3"], "the tables are: events, decisions, assignments, offsets, snapshots"),
         (["select 1", "--version", "offsets=99"], "table 'offsets' has no version 99; it has 0 to 2"),
         (["select 1", "--version", "offsets=1", "--at", "0"], "use only one of them"),
         (

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL
-from wakeroll_model.rows import DECIDED, TABLES, Table
+from wakeroll_model.rows import DECIDED, READ, TABLES, Table
 from wakeroll_pipeline.ledger.batches import Unfinished, moment_of
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
@@ -250,7 +250,7 @@ def _find_tables(
     """
     deltas: dict[str, DeltaTable] = {}
     unreadable: dict[str, UnreadableTable] = {}
-    for table in TABLES.values():
+    for table in READ:
         try:
             delta = find_table(place, table, None if versions is None else versions.get(table.name))
             if delta is None:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from wakeroll_model import config
 from wakeroll_model.decision_order import ERA_SQL
-from wakeroll_model.rows import DECIDED, TABLES, Table
+from wakeroll_model.rows import DECIDED, READ, TABLES, Table
 from wakeroll_pipeline.ledger.column_types import checks_of
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.migrations import CHECK, evolve, properties_there
@@ -134,7 +134,7 @@ def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, in
     from wakeroll_pipeline.ledger.duck_ledger import find_table
     from wakeroll_pipeline.ledger.table_damage import problem_in
 
-    for table in TABLES.values():
+    for table in READ:
         path = path_of(warehouse, table)
         version = None if versions is None else versions.get(table.name)
         delta = find_table(warehouse, table, version)
