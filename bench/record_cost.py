@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         jvm = jvm_of(spark)
         assert jvm is not None, "this process started the JVM"
         ensure_tables(spark, settings.warehouse)
-        write = record.writer(spark, settings.warehouse, Topics())
+        write = record.writer(settings.warehouse, Topics())
         offsets, numbers = count(), count()
         for _ in range(ROUNDS):
             for _ in range(given.batches // 2):

@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
     spark = start_session(settings, "bench.recording")
     try:
         ensure_tables(spark, settings.warehouse)
-        write = record.writer(spark, settings.warehouse, Topics())
+        write = record.writer(settings.warehouse, Topics())
         for number, file in enumerate(given.files):
             rows = spark.read.parquet(str(file.absolute()))
             if file.name.startswith(SNAPSHOTS.name):

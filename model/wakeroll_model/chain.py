@@ -27,6 +27,10 @@ PROVING = ("rows", "found")
 """Kinds of lines that prove the rows behind the positions of the lines before them."""
 
 
+NOWHERE = -2
+"""Below all positions: -1 is that of a snapshot before the first record."""
+
+
 class Line(Struct, frozen=True, kw_only=True):
     """A line of a chain."""
 
@@ -126,7 +130,7 @@ def floor_of(lines: Sequence[Line], ends: Mapping[str, int] | None) -> dict[str,
             floor.clear()
             reached.clear()
         is_touched = ends is None or any(
-            reached.get(stream, _NOWHERE) < ends.get(stream, _NOWHERE) for stream in line.positions
+            reached.get(stream, NOWHERE) < ends.get(stream, NOWHERE) for stream in line.positions
         )
         _raise_to(reached, line.positions)
         if line.kind not in PROVING:  # what it covers stays in one piece
@@ -139,10 +143,6 @@ def floor_of(lines: Sequence[Line], ends: Mapping[str, int] | None) -> dict[str,
 def _raise_to(positions: dict[str, int], others: Mapping[str, int]) -> None:
     for stream, position in others.items():
         positions[stream] = max(position, positions.get(stream, position))
-
-
-_NOWHERE = -2
-"""Below all positions."""
 
 
 class Head(Struct, frozen=True):

@@ -8,10 +8,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from msgspec import structs
 
+from tests.support.ledgers import highest_positions
 from wakeroll_model.rows import EVENTS, EventRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.maintenance import clean, compact, session_for_upkeep
-from wakeroll_pipeline.ledger.tables import ensure_tables, highest_positions, path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
 from wakeroll_pipeline.recovery.checkpoint_state import number_of_recording
 from wakeroll_pipeline.recovery.record_turn import Turn
 from wakeroll_pipeline.settings import Settings

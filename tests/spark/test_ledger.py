@@ -33,7 +33,7 @@ def test_a_batch_that_is_appended_in_pieces_has_the_same_rows(spark, day, tmp_pa
     """A process that catches up reads large batches; their order in Kafka's partitions is kept across pieces."""
     monkeypatch.setattr(record, "MOST_AT_ONCE", 50)
     ensure_tables(spark, tmp_path)
-    write = record.writer(spark, tmp_path, Topics())
+    write = record.writer(tmp_path, Topics())
     records = a_day().rows
     for number in range(2):  # the second time, all rows are there already
         write(spark.createDataFrame(records[::-1], RECORDS), number)
@@ -60,7 +60,7 @@ def test_what_an_old_coordinator_still_publishes_beside_a_restored_one_is_left_o
         for number in (old.seq, old.seq + 1_000, old.seq + 1_001)
     ]
     ensure_tables(spark, tmp_path)
-    write = record.writer(spark, tmp_path, Topics())
+    write = record.writer(tmp_path, Topics())
 
     for number, rows in enumerate((story.rows + stale[:1], stale[1:2], stale[2:])):
         write(spark.createDataFrame(rows, RECORDS), number)

@@ -10,7 +10,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from tests.support.ledgers import PARTITIONS, three_days, write_ledger
+from tests.support.ledgers import PARTITIONS, highest_positions, three_days, write_ledger
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll_model.config import SNAPSHOT_SPAN
 from wakeroll_model.rows import CHAIN, DECISIONS, DIVERGENCES, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
@@ -20,7 +20,7 @@ from wakeroll_pipeline.ledger.maintenance import Upkeep, clean, compact, session
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, forget, past_of
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
-from wakeroll_pipeline.ledger.tables import ensure_tables, highest_positions, open_views, path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables, open_views, path_of
 from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows
 from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
 from wakeroll_pipeline.settings import Settings

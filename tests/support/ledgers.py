@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import structs
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from tests.support.control_log import START_MS, ControlLog
 from wakeroll.connection import Topics
@@ -29,7 +30,7 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.resharding import split
-from wakeroll_model.rows import SNAPSHOTS, TABLES, SnapshotRow
+from wakeroll_model.rows import SNAPSHOTS, TABLES, SnapshotRow, Table
 from wakeroll_model.shard import Shard
 from wakeroll_model.snapshot_proof import hash_of
 from wakeroll_pipeline.jobs import record
@@ -379,7 +380,7 @@ def told_by_hand(*said: tuple[int, AnyDecision]) -> Story:
 def write_ledger(spark: SparkSession, warehouse: Path, story: Story, batches: int = 2) -> None:
     """Let `record` write the tables of a story, in so many batches."""
     ensure_tables(spark, warehouse)
-    write = record.writer(spark, warehouse, Topics())
+    write = record.writer(warehouse, Topics())
     size = -(-len(story.rows) // batches)
     for number in range(batches):
         rows = story.rows[number * size : (number + 1) * size]
@@ -394,3 +395,15 @@ def forget_the_first_day(spark: SparkSession, warehouse: Path, story: Story) -> 
     past = past_of(spark, warehouse, story.now_ms, DAY_MS, DAY_MS)
     for table in TABLES.values():
         forget(spark, warehouse, table, past)
+
+
+def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dict[tuple[object, ...], int]:
+    """Return stream -> highest position that the table holds of it."""
+    rows = (
+        spark.read.format("delta")
+        .load(path_of(warehouse, table).for_spark())
+        .groupBy(*table.stream)
+        .agg(f.max(table.position).alias("highest"))
+        .collect()
+    )
+    return {tuple(row[column] for column in table.stream): row["highest"] for row in rows}

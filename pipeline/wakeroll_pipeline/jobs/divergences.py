@@ -4,12 +4,11 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 
-from pyspark.sql import SparkSession
-
 from wakeroll_model.decision_order import without_era
 from wakeroll_model.rows import DIVERGENCES, DivergenceRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
-from wakeroll_pipeline.ledger.tables import highest_positions, path_of
+from wakeroll_pipeline.ledger.chains import Chains
+from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.operators.decision_comparer import DecisionComparer, Difference, Seen
 from wakeroll_pipeline.operators.ledger_rows import ReadDecision
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
@@ -21,9 +20,9 @@ log = logging.getLogger("wakeroll.run")
 class Divergences:
     """Finds decisions that differ from those with the same identity, and appends them to their table."""
 
-    def __init__(self, spark: SparkSession, warehouse: Folder, sink: ArrowSink) -> None:
+    def __init__(self, warehouse: Folder, sink: ArrowSink, chains: Chains) -> None:
         """Begin without decisions."""
-        self._spark = spark
+        self._chains = chains
         self._warehouse = warehouse
         self._sink = sink
         self._comparer = DecisionComparer()
@@ -69,7 +68,7 @@ class Divergences:
 
     def _store(self, decisions: Sequence[ReadDecision], found: Collection[Difference]) -> None:
         if self._stored is None:
-            self._stored = highest_positions(self._spark, self._warehouse, DIVERGENCES)
+            self._stored = self._chains.highest(DIVERGENCES)
         kept_of = {
             (one.seen.partition, one.seen.offset): one.kept_writer
             for one in found

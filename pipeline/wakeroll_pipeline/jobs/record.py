@@ -16,9 +16,8 @@ from wakeroll_pipeline.jobs.divergences import Divergences
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.batches import Batch, newest_number
 from wakeroll_pipeline.ledger.chains import Chains
-from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.maintenance import Report, Upkeep
-from wakeroll_pipeline.ledger.tables import ensure_tables, highest_positions, path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
 from wakeroll_pipeline.operators.ledger_rows import (
     NOWHERE,
     KafkaRecord,
@@ -82,7 +81,7 @@ def start(
     # not be there yet, so their cores do not count.
     tasks = max(spark.sparkContext.defaultParallelism, settings.state_partitions)
     chains = Chains(settings.warehouse) if chains is None else chains
-    write = writer(spark, settings.warehouse, connection.topics, turn.number, diverged, recorded, chains)
+    write = writer(settings.warehouse, connection.topics, turn.number, diverged, recorded, chains)
     append = ArrowSink(turn.number).append
     upkeep = Upkeep(
         spark,
@@ -110,7 +109,6 @@ def start(
 
 
 def writer(
-    spark: SparkSession,
     warehouse: Folder,
     topics: Topics,
     number: int | None = None,
@@ -128,14 +126,13 @@ def writer(
     `number` is that of the turn of this process. The turn has excluded all earlier processes already, so the positions
     that are read here include their rows. None: the tables have no fences.
     """
-    newest = {table.name: newest_of(table, highest_positions(spark, warehouse, table)) for table in RECORDED}
     chains = Chains(warehouse) if chains is None else chains
-    chains.begin()
+    versions = chains.begin()
+    newest = {table.name: newest_of(table, chains.highest(table)) for table in RECORDED}
     sink = ArrowSink(number, chains=chains)
     stale: set[str] = set()
-    divergences = Divergences(spark, warehouse, sink)
-    versions = {table.name: open_delta(path_of(warehouse, table)).version() for table in RECORDED}
-    numbers = count(1 + newest_number(warehouse, versions))
+    divergences = Divergences(warehouse, sink, chains)
+    numbers = count(1 + newest_number(warehouse, {table.name: versions[table.name] for table in RECORDED}))
 
     def new_among(table: Table, rows: Iterable[PlacedRow]) -> list[PlacedRow]:
         seen = newest[table.name]

@@ -11,15 +11,11 @@ from msgspec import Struct
 
 from wakeroll_model.records import UNREADABLE
 from wakeroll_model.rows import RECORDED
-from wakeroll_pipeline.ledger.delta_files import newest_commits
+from wakeroll_pipeline.ledger.delta_files import commits_with
 from wakeroll_pipeline.storage.place import Folder, Place
 
 METADATA = "wakeroll.batch"
 """Key of a batch in the metadata of a commit."""
-
-
-_WITHOUT_BATCHES = 100
-"""Commits without a batch, one after the other, after which no more are read: an earlier release has made them."""
 
 
 class Batch(Struct, frozen=True, array_like=True):
@@ -95,16 +91,11 @@ def moment_of(warehouse: Folder, newest: Mapping[str, int]) -> Moment:
 
 def batch_commits(folder: Folder, version: int) -> Iterator[BatchCommit]:
     """Yield the commits of batches to a table up to a version, the newest one first."""
-    without = 0
-    for commit in newest_commits(folder, version):
+    for commit in commits_with(folder, version, METADATA):
         try:
-            batch = msgspec.json.decode(str(commit.info.get(METADATA, "")), type=Batch)
-        except UNREADABLE:  # a commit of upkeep, of another program, or of an earlier version
-            without += 1
-            if without == _WITHOUT_BATCHES:
-                return
+            batch = msgspec.json.decode(str(commit.info[METADATA]), type=Batch)
+        except UNREADABLE:  # of another program
             continue
-        without = 0
         yield BatchCommit(version=commit.version, at_ms=commit.info.get("timestamp", 0), batch=batch)
 
 

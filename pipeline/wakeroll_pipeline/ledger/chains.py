@@ -1,15 +1,14 @@
 """The chains of the ledger's tables: where their lines are, and the next line of an append.
 
-A line is first in the metadata of the Delta commit whose rows it covers, so it costs no further commit. Every few
-minutes the new lines are appended to the table `chain`, because Delta deletes the metadata of old commits.
+A line is first in the metadata of the Delta commit whose rows it covers, so it costs no further commit. Within a minute
+it is appended to the table `chain` too, because Delta deletes the metadata of old commits.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import takewhile
 from threading import Lock
-from typing import Any
 
 import duckdb
 import msgspec
@@ -17,17 +16,27 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import DeltaTable
 
 from wakeroll.epoch_ms import now_ms
-from wakeroll_model.chain import Head, Line, LineKind, Part, floor_of, hash_of_rows, linked, text_of_heads
+from wakeroll_model.chain import NOWHERE, Head, Line, LineKind, Part, floor_of, hash_of_rows, linked, text_of_heads
 from wakeroll_model.records import UNREADABLE
-from wakeroll_model.rows import CHAIN, CHAINED, DECISIONS, EVENTS, SNAPSHOTS, ChainRow, Table
+from wakeroll_model.rows import CHAIN, CHAINED, DECISIONS, EVENTS, ChainRow, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
-from wakeroll_pipeline.ledger.delta_files import REMOTE, is_delta, literal, newest_commits, open_delta, quoted, reading
+from wakeroll_pipeline.ledger.delta_files import (
+    Commit,
+    commits_with,
+    connected,
+    is_delta,
+    literal,
+    open_delta,
+    quoted,
+    reading,
+)
 from wakeroll_pipeline.ledger.row_hashes import (
     OfStream,
     hashed_columns,
     parts_by_line,
     parts_of,
+    stream_columns,
     streams_of,
     values_of,
 )
@@ -42,8 +51,6 @@ _NUMBERED = {EVENTS.name: 0, DECISIONS.name: 1}
 """Table whose positions have no gaps -> first position of a stream."""
 _RECENT = 2_000
 """Newest lines of a table that are read at a start."""
-_WITHOUT_LINES = 100
-"""Commits without lines, one after the other, after which no more are read: compactions, and those of old releases."""
 
 log = logging.getLogger("wakeroll.run")
 
@@ -76,26 +83,24 @@ def lines_in_commits(folder: Place, version: int, above: int) -> list[Line]:
         above: number of the newest line that is known; only later ones are returned.
     """
     found: dict[int, Line] = {}
-    without = 0
-    for commit in newest_commits(folder, version):
-        lines = _lines_of(commit.info)
+    for commit in commits_with(folder, version, METADATA):
+        lines = _lines_of(commit)
         found.update((line.number, line) for line in lines if line.number > above)
-        without = 0 if lines else without + 1
-        if without == _WITHOUT_LINES or any(line.number <= above + 1 for line in lines):
+        if any(line.number <= above + 1 for line in lines):
             break
     return [line for _, line in sorted(found.items())]
 
 
 def lines_between(folder: Place, after: int, last: int) -> Iterator[Line]:
     """Yield the lines in the metadata of a table's commits behind one version, and up to another one."""
-    for commit in islice(newest_commits(folder, last), last - after):
-        yield from _lines_of(commit.info)
+    for commit in takewhile(lambda one: one.version > after, commits_with(folder, last, METADATA)):
+        yield from _lines_of(commit)
 
 
-def _lines_of(info: Mapping[str, Any]) -> list[Line]:
-    """Return the lines in the metadata of a commit; none if it has none, or they are damaged."""
+def _lines_of(commit: Commit) -> list[Line]:
+    """Return the lines in the metadata of a commit; none if they are damaged."""
     try:
-        return _decode(str(info.get(METADATA, "[]")))
+        return _decode(str(commit.info[METADATA]))
     except UNREADABLE:
         return []
 
@@ -126,12 +131,25 @@ class Chains:
         """Lines that are in commits, and not in the table `chain` yet."""
         self._gathered_ms = now_ms()
 
-    def begin(self) -> None:
-        """Read the newest lines of all tables, before upkeep deletes the commits that have them."""
-        for table in CHAINED:
-            folder = self.warehouse / table.name
-            if is_delta(folder):
-                self._chain_of(table, open_delta(folder))
+    def begin(self) -> dict[str, int]:
+        """Read the newest lines of all tables, before upkeep deletes the commits that have them.
+
+        Returns:
+            Table -> its newest version.
+        """
+        deltas = {table: open_delta(folder) for table in CHAINED if is_delta(folder := self.warehouse / table.name)}
+        for table, delta in deltas.items():
+            self._chain_of(table, delta)
+        return {table.name: delta.version() for table, delta in deltas.items()}
+
+    def highest(self, table: Table) -> dict[tuple[object, ...], int]:
+        """Return the values of `Table.stream` -> highest position that the table has of this stream."""
+        found: dict[tuple[object, ...], int] = {}
+        for name, last in self._chain_of(table, open_delta(self.warehouse / table.name)).last.items():
+            values = values_of(name, table)
+            stream = tuple(values[column] for column in table.stream)
+            found[stream] = max(last, found.get(stream, last))
+        return found
 
     @property
     def is_due(self) -> bool:
@@ -213,7 +231,7 @@ class Chains:
             self._keep(table, bases[0].positions, append)
 
     def _keep(self, table: Table, floor: Mapping[str, int], append: Append) -> None:
-        parts = self._parts(table, {stream: (_NOWHERE, last) for stream, last in floor.items()})
+        parts = self._parts(table, {stream: (NOWHERE, last) for stream, last in floor.items()})
         self._add(table, "kept", floor, _rows(parts), hash_of_rows(parts), "", append)
 
     def _add(
@@ -268,7 +286,9 @@ class Chains:
             known = 0 if gathered is None else gathered.number
             tail = lines_in_commits(self.warehouse / table.name, delta.version(), known)
             chain = _Chain(tail[-1] if tail else gathered)
-            chain.last = highest_positions(self.warehouse, table, delta)
+            with connected(self.warehouse) as connection:
+                source = _source(delta, self.warehouse / table.name, table)
+                chain.last = highest_positions(connection, source, table)
             if chain.head is not None and not chain.last and chain.head.kind != "begin":
                 log.error("table %s has lost all its rows; its chain begins again", table.name)
                 chain.found = [_line(table, "begin", {}, 0, "", "the table was created again, or emptied", chain.head)]
@@ -293,9 +313,9 @@ class Chains:
                 covered |= {its: max(end, covered.get(its, end)) for its, end in line.positions.items()}
         is_whole = len(recent) < _RECENT
         ranges = {
-            stream: (covered.get(stream, _NOWHERE), end)
+            stream: (covered.get(stream, NOWHERE), end)
             for stream, end in last.items()
-            if (stream in covered or is_whole) and end > covered.get(stream, _NOWHERE)
+            if (stream in covered or is_whole) and end > covered.get(stream, NOWHERE)
         }
         if not ranges:
             return []
@@ -307,11 +327,10 @@ class Chains:
     def _parts(self, table: Table, ranges: Mapping[str, tuple[int, int]]) -> list[Part]:
         """Return the rows of a table behind and up to positions of its streams."""
         folder = self.warehouse / table.name
-        columns = [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)]
-        with _opened(folder) as connection:
-            source = f"({reading(open_delta(folder), folder, columns)}) as rows"
-            one = {stream: ([last], [1]) for stream, (_, last) in ranges.items()}
-            return [part for _, part in parts_by_line(sorted_rows(connection, source, table, ranges), table, one)]
+        one = {stream: ([last], [1]) for stream, (_, last) in ranges.items()}
+        with connected(folder) as connection:
+            rows = sorted_rows(connection, _source(open_delta(folder), folder, table), table, ranges)
+            return [part for _, part in parts_by_line(rows, table, one)]
 
     @staticmethod
     def _gaps(table: Table, chain: _Chain, parts: Iterable[OfStream]) -> Iterator[tuple[str, int, int, str]]:
@@ -369,35 +388,39 @@ def gathered_lines(warehouse: Folder, condition: str, version: int | None = None
     folder = Place.of(warehouse) / CHAIN.name
     if not is_delta(folder):
         return []
-    with _opened(folder) as connection:
-        columns = [(column.name, in_duckdb(column.type)) for column in columns_of(ChainRow)]
-        names = ", ".join(quoted(name) for name, _ in columns)
-        rows = connection.execute(
-            f"select {names} from ({reading(open_delta(folder, version), folder, columns)}) as rows where {condition}"
-        ).fetchall()
-    names_of_columns = [name for name, _ in columns]
+    names = [column.name for column in columns_of(ChainRow)]
+    with connected(folder) as connection:
+        source = _source(open_delta(folder, version), folder, CHAIN)
+        rows = connection.execute(f"select {', '.join(map(quoted, names))} from {source} where {condition}").fetchall()
     lines = []
     for row in rows:
         try:
-            lines.append(line_of(msgspec.convert(dict(zip(names_of_columns, row, strict=True)), ChainRow)))
+            lines.append(line_of(msgspec.convert(dict(zip(names, row, strict=True)), ChainRow)))
         except UNREADABLE:  # it was edited, and is missing in its chain
             continue
     return lines
 
 
-def highest_positions(warehouse: Place, table: Table, delta: DeltaTable) -> dict[str, int]:
-    """Return stream -> highest position in a table."""
-    folder = warehouse / table.name
-    names = list(dict.fromkeys((*table.stream, table.position, *(["era"] if table is SNAPSHOTS else []))))
-    types = {column.name: in_duckdb(column.type) for column in columns_of(table.row)}
-    with _opened(folder) as connection:
-        keys = [quoted(name) for name in names if name != table.position]
-        rows = reading(delta, folder, [(name, types[name]) for name in names])
-        stream, position = ", ".join(keys), quoted(table.position)
-        found = connection.sql(
-            f"select {stream}, max({position}) as {position} from ({rows}) as rows group by {stream}"
+def highest_positions(connection: duckdb.DuckDBPyConnection, source: str, table: Table) -> dict[str, int]:
+    """Return stream -> highest position in a table, sorted by the columns of the streams.
+
+    Args:
+        connection: to DuckDB.
+        source: the table in the SQL of a query.
+        table: its declaration.
+    """
+    stream, position = ", ".join(map(quoted, stream_columns(table))), quoted(table.position)
+    with connection.cursor() as cursor:
+        found = cursor.sql(
+            f"select {stream}, max({position}) as {position} from {source} group by {stream} order by {stream}"
         ).to_arrow_table()
     return dict(zip(streams_of(found, table).to_pylist(), found[table.position].to_pylist(), strict=True))
+
+
+def _source(delta: DeltaTable, folder: Place, table: Table) -> str:
+    """Return a table in the SQL of a query."""
+    columns = [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)]
+    return f"({reading(delta, folder, columns)}) as rows"
 
 
 def sorted_rows(
@@ -413,7 +436,7 @@ def sorted_rows(
     """
     if not ranges:
         return
-    keys = [*table.stream, *(["era"] if table is SNAPSHOTS else [])]
+    keys = stream_columns(table)
     names = dict.fromkeys([*keys, table.position, *(name.partition(".")[0] for name in hashed_columns(table))])
     wanted = " or ".join(range_in_sql(table, stream, after, last) for stream, (after, last) in ranges.items())
     query = (
@@ -434,24 +457,7 @@ def range_in_sql(table: Table, stream: str, after: int, last: int) -> str:
 
 _BATCH = 20_000
 """Rows of an Arrow batch."""
-_NOWHERE = -2
-"""Below all positions."""
 
 
 def _literal(value: str | int) -> str:
     return literal(value) if isinstance(value, str) else str(value)
-
-
-@contextmanager
-def _opened(folder: Place) -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
-        if not folder.is_local:
-            from wakeroll_pipeline.ledger.remote_files import register
-
-            register(connection, folder.parent)
-        try:
-            yield connection
-        finally:
-            if connection.filesystem_is_registered(REMOTE):
-                # Otherwise the connection and its file system would keep each other alive.
-                connection.unregister_filesystem(REMOTE)

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import duckdb
 import msgspec
 from deltalake import DeltaTable
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
@@ -50,20 +52,29 @@ class Commit(NamedTuple):
     """Its metadata: `timestamp` (epoch ms), and those of the writer under their keys."""
 
 
-def newest_commits(folder: Folder, version: int) -> Iterator[Commit]:
-    """Yield the commits of a table that its log still has, from a version back; each is one small file.
+def commits_with(folder: Folder, version: int, key: str) -> Iterator[Commit]:
+    """Yield the commits of a table with a key in their metadata, from a version back; each is one small file.
 
-    Not with `deltalake`, whose `history` stops all threads of this process while it waits for a store.
+    The search ends where the log was cleaned, or after `_WITHOUT_KEY` commits without the key: an earlier release has
+    written them. Not with `deltalake`, whose `history` stops all threads of this process while it waits for a store.
 
     Raises:
         StorageFailed: the store of a remote table did not answer.
     """
-    log = Place.of(folder) / "_delta_log"
+    log, without = Place.of(folder) / "_delta_log", 0
     for number in range(version, -1, -1):
         text = small_files.read(log / f"{number:020}.json")
         if text is None:
             return
-        yield Commit(number, _info_of(text))
+        info = _info_of(text)
+        without = 0 if key in info else without + 1
+        if without == _WITHOUT_KEY:
+            return
+        if key in info:
+            yield Commit(number, info)
+
+
+_WITHOUT_KEY = 100
 
 
 def _info_of(text: bytes) -> Mapping[str, Any]:
@@ -82,6 +93,26 @@ class _Action(Struct):
 
 
 _decode_action = msgspec.json.Decoder(_Action).decode
+
+
+@contextmanager
+def connected(folder: Place) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Provide a connection to DuckDB that reads the files of a local or remote folder."""
+    with duckdb.connect() as connection:
+        if not folder.is_local:
+            from wakeroll_pipeline.ledger.remote_files import register
+
+            register(connection, folder)
+        try:
+            yield connection
+        finally:
+            release(connection)
+
+
+def release(connection: duckdb.DuckDBPyConnection) -> None:
+    """Free the file system of a connection; otherwise both would keep each other alive."""
+    if connection.filesystem_is_registered(REMOTE):
+        connection.unregister_filesystem(REMOTE)
 
 
 def is_delta(folder: Folder) -> bool:
@@ -110,11 +141,15 @@ def reading(delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str
     # The first part has no rows.  It gives every column its type, also one that was added to the table after the files
     # were written, and also if there are no files.
     rows = f"select {', '.join(f'null::{type_} as {quoted(name)}' for name, type_ in columns)} where false"
-    # DuckDB takes these characters for patterns; in brackets they stand for themselves.
-    exact = (re.sub(r"([\[*?])", r"[\1]", file) for file in (files_of(delta, folder) if delta is not None else ()))
+    exact = map(exactly, files_of(delta, folder) if delta is not None else ())
     if listed := ", ".join(map(literal, exact)):
         rows += f" union all by name select * from read_parquet([{listed}], union_by_name = true)"
     return rows
+
+
+def exactly(file: str) -> str:
+    """Return the name of a file as DuckDB reads it: it takes some characters for patterns, except in brackets."""
+    return re.sub(r"([\[*?])", r"[\1]", file)
 
 
 def failing_query(columns: Iterable[tuple[str, str]], message: object) -> str:

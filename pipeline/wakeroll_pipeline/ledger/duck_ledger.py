@@ -21,13 +21,13 @@ from wakeroll_model.rows import DECIDED, READ, TABLES, Table
 from wakeroll_pipeline.ledger.batches import Unfinished, moment_of
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
-    REMOTE,
     failing_query,
     is_delta,
     literal,
     open_delta,
     quoted,
     reading,
+    release,
     size_of,
 )
 from wakeroll_pipeline.ledger.ledger import Row, UnreadableTable, Value, row_of
@@ -135,9 +135,7 @@ class DuckLedger:
 
     def close(self) -> None:
         """Free the memory."""
-        if self.connection.filesystem_is_registered(REMOTE):
-            # Otherwise the connection and its file system would keep each other alive.
-            self.connection.unregister_filesystem(REMOTE)
+        release(self.connection)
         self.connection.close()
 
 

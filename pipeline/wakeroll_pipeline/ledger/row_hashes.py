@@ -44,17 +44,22 @@ def flat(rows: pa.Table, table: Table) -> pa.Table:
     return rows.select([name for name in hashed_columns(table) if name in rows.column_names])
 
 
+def stream_columns(table: Table) -> tuple[str, ...]:
+    """Return the columns that identify a stream; the states of an era begin again behind an earlier record."""
+    return (*table.stream, "era") if table is SNAPSHOTS else table.stream
+
+
 def streams_of(rows: pa.Table, table: Table) -> pa.ChunkedArray:
     """Return the name of the stream of each row.
 
-    It is that of the control partition (``groups-3``), of the shard with its era and Kafka partition
-    (``groups-3.1@3``), or of a partition of the decisions topic (``3``).
+    It is that of the control partition (``wakeroll.groups-3``; with the era for a snapshot: ``wakeroll.groups-3.1``),
+    of the shard with its era and Kafka partition (``groups-3.1@3``), or of a partition of the decisions topic (``3``).
     """
     text = [rows[name].cast(pa.string()) for name in table.stream]
     if table.stream == ("partition", "shard"):
         return pc.binary_join_element_wise(text[1], text[0], "@")
     names = reduce(lambda one, other: pc.binary_join_element_wise(one, other, "-"), text)
-    if table is SNAPSHOTS:  # the states of an era begin again behind an earlier record
+    if table is SNAPSHOTS:
         return pc.binary_join_element_wise(names, rows["era"].cast(pa.string()), ".")
     return names
 

@@ -17,7 +17,8 @@ from wakeroll_model.records import UNREADABLE
 from wakeroll_model.rows import RECORDED, TABLES, Table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
-    REMOTE,
+    connected,
+    exactly,
     files_of,
     is_delta,
     literal,
@@ -190,20 +191,13 @@ def damage_in(folder: Place, version: int | None) -> UnreadableTable | None:
 
 def _why_undecodable(file: str, folder: Place) -> str | None:
     """Return the reason why a Parquet file cannot be decoded; None if each value in it can."""
-    exact = re.sub(r"([\[*?])", r"[\1]", file)
-    with duckdb.connect() as connection:
-        if file.startswith(f"{REMOTE}:"):
-            from wakeroll_pipeline.ledger.remote_files import register
-
-            register(connection, folder)
+    with connected(folder) as connection:
         try:
-            connection.execute(f"select bit_xor(hash(rows)) from read_parquet([{literal(exact)}]) as rows").fetchall()
+            query = f"select bit_xor(hash(rows)) from read_parquet([{literal(exactly(file))}]) as rows"
+            connection.execute(query).fetchall()
         except duckdb.Error as error:
             reason, *_ = str(error).splitlines()
             return reason.replace(file, folder.name).strip()
-        finally:
-            if connection.filesystem_is_registered(REMOTE):
-                connection.unregister_filesystem(REMOTE)
     return None
 
 

@@ -82,18 +82,6 @@ def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
     }
 
 
-def highest_positions(spark: SparkSession, warehouse: Folder, table: Table) -> dict[tuple[object, ...], int]:
-    """Return stream -> highest position that the table holds of it."""
-    rows = (
-        spark.read.format("delta")
-        .load(path_of(warehouse, table).for_spark())
-        .groupBy(*table.stream)
-        .agg(f.max(table.position).alias("highest"))
-        .collect()
-    )
-    return {tuple(row[column] for column in table.stream): row["highest"] for row in rows}
-
-
 def commits_of(spark: SparkSession, warehouse: Folder, table: str) -> dict[int, int]:
     """Return version -> time of its commit (epoch ms), for the versions that can still be read."""
     path = path_of(warehouse, TABLES[table])

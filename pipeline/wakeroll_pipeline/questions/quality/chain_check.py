@@ -8,12 +8,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from wakeroll.epoch_ms import EpochMs
-from wakeroll_model.chain import PROVING, Head, Line, Part, broken_links, hash_of_rows
-from wakeroll_model.rows import CHAINED, SNAPSHOTS, Table
-from wakeroll_pipeline.ledger.chains import gathered_lines, lines_between, lines_in_commits, range_in_sql, sorted_rows
-from wakeroll_pipeline.ledger.delta_files import literal, open_delta, quoted
+from wakeroll_model.chain import NOWHERE, PROVING, Head, Line, Part, broken_links, hash_of_rows
+from wakeroll_model.rows import CHAINED, Table
+from wakeroll_pipeline.ledger.chains import (
+    gathered_lines,
+    highest_positions,
+    lines_between,
+    lines_in_commits,
+    range_in_sql,
+    sorted_rows,
+)
+from wakeroll_pipeline.ledger.delta_files import literal, open_delta
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
-from wakeroll_pipeline.ledger.row_hashes import parts_by_line, streams_of
+from wakeroll_pipeline.ledger.row_hashes import parts_by_line
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken
 from wakeroll_pipeline.questions.quality.rule import Rule
@@ -99,7 +106,7 @@ class ChainCheck:
                     checked |= {its: max(end, checked.get(its, end)) for its, end in line.positions.items()}
             if not checked:
                 continue
-            old = " or ".join(range_in_sql(table, stream, _NOWHERE, last) for stream, last in checked.items())
+            old = " or ".join(range_in_sql(table, stream, NOWHERE, last) for stream, last in checked.items())
             whole = _WHOLE.format(table.name)
             ledger.connection.execute(f"alter view {table.name} rename to {whole}")
             ledger.connection.execute(f"create view {table.name} as select * from {whole} where not ({old})")
@@ -152,9 +159,6 @@ class Covered(NamedTuple):
     """The rows that a chain proves."""
 
     spans: Sequence[Span]
-    unproven: Mapping[str, int]
-    """Stream -> last position of rows that no line proves: they are from before the chain, or a deletion was
-    interrupted."""
     last: Mapping[str, int]
     """Stream -> last position that a line covers."""
 
@@ -181,15 +185,11 @@ def covered_by(lines: Sequence[Line]) -> Covered:
     spans = [Span(base, {})] if base is not None and base.kind == "kept" else []
     last, numbers = dict(floor), {line.number for line in lines}
     for line in lines:
-        if line.kind in PROVING and any(end > floor.get(its, _NOWHERE) for its, end in line.positions.items()):
+        if line.kind in PROVING and any(end > floor.get(its, NOWHERE) for its, end in line.positions.items()):
             after = {its: last[its] for its in line.positions if its in last}
             spans.append(Span(line, after, is_known=line.number - 1 in numbers))
             last |= line.positions
-    return Covered(spans, floor if base is not None and base.kind != "kept" else {}, last)
-
-
-_NOWHERE = -2
-"""Below all positions."""
+    return Covered(spans, last)
 
 
 def _broken_window(ledger: DuckLedger, table: Table, source: str, spans: Sequence[Span], rule: str) -> Iterator[Broken]:
@@ -200,7 +200,7 @@ def _broken_window(ledger: DuckLedger, table: Table, source: str, spans: Sequenc
             positions, numbers = ends.setdefault(stream, ([], []))
             positions.append(last)
             numbers.append(span.line.number)
-            first = ranges[stream][0] if stream in ranges else span.after.get(stream, _NOWHERE)
+            first = ranges[stream][0] if stream in ranges else span.after.get(stream, NOWHERE)
             ranges[stream] = first, last
     found: dict[int, list[Part]] = {span.line.number: [] for span in spans}
     for number, part in parts_by_line(sorted_rows(ledger.connection, source, table, ranges), table, ends):
@@ -220,18 +220,11 @@ def _broken_window(ledger: DuckLedger, table: Table, source: str, spans: Sequenc
 
 def _uncovered(ledger: DuckLedger, table: Table, source: str, covered: Covered, rule: str) -> Iterator[Broken]:
     """Yield the streams with rows behind the positions of all lines."""
-    keys = [*table.stream, *(["era"] if table is SNAPSHOTS else [])]
-    position = quoted(table.position)
-    with ledger.connection.cursor() as cursor:
-        names = ", ".join(map(quoted, keys))
-        found = cursor.sql(
-            f"select {names}, max({position}) as {position} from {source} group by {names} order by {names}"
-        ).to_arrow_table()
-    for stream, last in zip(streams_of(found, table).to_pylist(), found[table.position].to_pylist(), strict=True):
-        known = covered.last.get(stream, _NOWHERE)
+    for stream, last in highest_positions(ledger.connection, source, table).items():
+        known = covered.last.get(stream, NOWHERE)
         if last > known:
             expected = (
-                "no row that no line covers" if known == _NOWHERE else f"{known}: no line covers the rows behind it"
+                "no row that no line covers" if known == NOWHERE else f"{known}: no line covers the rows behind it"
             )
             yield Broken(rule, stream, f"rows up to position {last}", expected)
 
