@@ -105,7 +105,7 @@ def test_upkeep_behind_a_batch_changes_nothing(tables, write):
 
 
 def test_a_commit_that_was_deleted_leaves_its_batch_unfinished(tables, write):
-    """Whoever reads the table alone sees an older table that is sound."""
+    """A reader of this table alone sees an older table that is sound."""
     write(1, ALL)
     write(2, ALL)
     (tables / "assignments" / "_delta_log" / f"{2:020}.json").unlink()

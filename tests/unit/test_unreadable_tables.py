@@ -1,4 +1,4 @@
-"""Damaged tables: one sentence that names the table, the file and what to do, whoever reads them; never a traceback."""
+"""Damaged tables: every command ends with one sentence that names the table, the file and what to do."""
 
 import asyncio
 import os

@@ -110,7 +110,7 @@ def _carry_out(settings: Settings, change: Change, number: int) -> None:
     properties = STATES if change.table is SNAPSHOTS else SMALL_VALUES
     commit = CommitProperties(app_transactions=[Transaction(APPLICATION, number)])
     if change.is_exact:
-        # The lines of the chain cover these positions already: they prove that the rows are those of before.
+        # The chain has a line for these positions already: its hash proves that the rows are the original ones.
         _change_rows(place, change, number, properties, commit)
         return
     with Chains(settings.warehouse).rewriting(change.table, None, _REASON, ArrowSink(number).append):

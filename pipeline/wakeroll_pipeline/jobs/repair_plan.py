@@ -53,7 +53,7 @@ class Change(NamedTuple):
     """One row for each key that is deleted, before the others are appended."""
     appended: Sequence[Struct]
     is_exact: bool = True
-    """Whether the rows are those of before, byte for byte, so that the chain of the table proves them."""
+    """Whether the rows are the original ones, byte for byte, so that the chain of the table proves them."""
 
 
 class RepairPlan(NamedTuple):

@@ -21,8 +21,8 @@ from wakeroll_model.replay import encode_decision
 from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, OFFSETS, DecisionRow, SnapshotRow
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state
-from wakeroll_model.snapshot_proof import differences, problem_in, proven
-from wakeroll_pipeline.ledger.archived_log import Stretch, records_in_order, stretches_of, with_snapshots
+from wakeroll_model.snapshot_proof import problem_in, proven
+from wakeroll_pipeline.ledger.archived_log import Stretch, differs, records_in_order, stretches_of, with_snapshots
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, key_of, newest_of, read_snapshots, snapshot_keys
 from wakeroll_pipeline.operators.ledger_rows import (
@@ -163,11 +163,9 @@ class _StretchReplay:
         if digest is None:
             return True
         states = self._shard.bodies()
-        if digest not in [sha256(state).hexdigest() for state in states]:
-            key = SnapshotKey(self._stretch.topic, self._stretch.partition, self._stretch.era, offset)
-            rows = read_snapshots(self._ledger, [key])
-            if all(differences(key.topic, row.body, state) for row in rows for state in states):
-                return False
+        is_equal = digest in [sha256(state).hexdigest() for state in states]
+        if not is_equal and differs(self._ledger, self._stretch, offset, states):
+            return False
         self._prove()
         return True
 

@@ -17,6 +17,7 @@ from wakeroll_model.rows import SnapshotRow
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import READABLE
 from wakeroll_model.signing import OnRecord
+from wakeroll_model.snapshot_proof import differences
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll_pipeline.ledger.ledger import Ledger, one_row
 from wakeroll_pipeline.ledger.shard_growth import GrowingShard, Step, number_at, numbers_of, steps_of
@@ -165,6 +166,16 @@ def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int
             for one in found.stretches
         ]
     )
+
+
+def differs(ledger: Ledger, stretch: Stretch, offset: int, states: Sequence[bytes]) -> list[str]:
+    """Return the parts in which the snapshot at an offset differs from the states of a replay that it may have.
+
+    Of several states, the one with the fewest differing parts counts; none differs if the snapshot has one of them.
+    """
+    rows = read_snapshots(ledger, [SnapshotKey(stretch.topic, stretch.partition, stretch.era, offset)])
+    parts = [differences(stretch.topic, row.body, state) for row in rows for state in states]
+    return min(parts, key=len, default=[])
 
 
 def with_snapshots(ledger: Ledger, found: Replayable) -> Replayable:

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL
 from wakeroll_model.rows import DECIDED, READ, TABLES, Table
-from wakeroll_pipeline.ledger.batches import Unfinished, moment_of
+from wakeroll_pipeline.ledger.batches import moment_of
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
     failing_query,
@@ -308,21 +308,15 @@ def whole_versions(warehouse: Folder, versions: Mapping[str, int] | None = None)
     Returns:
         Table -> version; a table that cannot be read is left out.
     """
-    deltas, _ = _find_tables(Place.of(warehouse), versions)
-    found = {name: delta.version() for name, delta in deltas.items()}
-    try:
-        return {**found, **moment_of(warehouse, found).versions}
-    except (DeltaError, OSError):
-        return found  # the log of a table is damaged: the question that reads it reports the damage
-
-
-def unfinished_batch(warehouse: Folder) -> Unfinished | None:
-    """Return the newest batch of the recorder if it is not in all of its tables; None if it is, or is not known."""
-    deltas, _ = _find_tables(Place.of(warehouse), None)
-    try:
-        return moment_of(warehouse, {name: delta.version() for name, delta in deltas.items()}).unfinished
-    except (DeltaError, OSError):
-        return None
+    place, found = Place.of(warehouse), {}
+    for table in READ:
+        with suppress(UnreadableTable, DeltaError):  # the question that reads the table reports the damage
+            delta = find_table(place, table, None if versions is None else versions.get(table.name))
+            if delta is not None:
+                found[table.name] = delta.version()
+    with suppress(DeltaError, OSError):
+        return {**found, **moment_of(place, found).versions}
+    return found
 
 
 def commits_of(warehouse: Folder, table: str) -> dict[int, int]:

@@ -39,6 +39,7 @@ from wakeroll_model.rows import (
     Table,
 )
 from wakeroll_model.shard_state import READABLE
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.row_hashes import stream_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, read_snapshots
 from wakeroll_pipeline.ledger.tables import path_of, with_era
@@ -121,7 +122,6 @@ def _begins(warehouse: Folder, old: Sequence[SnapshotKey]) -> dict[tuple[str, in
     """Return the place of each shard with old snapshots -> the highest offset of one that is not damaged."""
     if not old:
         return {}
-    from wakeroll_pipeline.ledger.duck_ledger import duck_ledger  # `run` imports DuckDB for this step only
 
     def choose(damaged: Set[SnapshotKey]) -> list[SnapshotRow]:
         highest: dict[tuple[str, int], SnapshotKey] = {}
@@ -156,7 +156,11 @@ def forget(
         old = _up_to(past, "topic", "partition", "offset")
         if _read(spark, warehouse, EVENTS).where(old).isEmpty():
             return
-        with rewriting(EVENTS, {f"{topic}-{partition}": offset for (topic, partition), offset in past.begins.items()}):
+        begins = {
+            stream_of(EVENTS, {"topic": topic, "partition": partition}): offset
+            for (topic, partition), offset in past.begins.items()
+        }
+        with rewriting(EVENTS, begins):
             DeltaTable.forPath(spark, path_of(warehouse, EVENTS).for_spark()).delete(old)
         return
     gone = {

@@ -14,8 +14,10 @@ from wakeroll_model.decision_order import ERA_SQL
 from wakeroll_model.rows import DECIDED, READ, TABLES, Table
 from wakeroll_pipeline.ledger.column_types import checks_of
 from wakeroll_pipeline.ledger.delta_files import is_delta
+from wakeroll_pipeline.ledger.duck_ledger import find_table
 from wakeroll_pipeline.ledger.migrations import CHECK, evolve, properties_there
 from wakeroll_pipeline.ledger.schemas import schema_of
+from wakeroll_pipeline.ledger.table_damage import problem_in
 from wakeroll_pipeline.ledger.view_queries import views
 from wakeroll_pipeline.storage.hadoop_files import delete_with_marks
 from wakeroll_pipeline.storage.place import Folder, Place
@@ -118,10 +120,6 @@ def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, in
         InvalidUsage: the warehouse has no tables; the message names the first one.
         UnreadableTable: a table is missing or damaged; the message names it.
     """
-    # `run` uses this module and not these, which import DuckDB.
-    from wakeroll_pipeline.ledger.duck_ledger import find_table
-    from wakeroll_pipeline.ledger.table_damage import problem_in
-
     for table in READ:
         path = path_of(warehouse, table)
         version = None if versions is None else versions.get(table.name)

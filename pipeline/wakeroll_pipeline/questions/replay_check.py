@@ -12,20 +12,19 @@ from wakeroll_model.decision_order import era_of
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
-from wakeroll_model.snapshot_proof import differences
 from wakeroll_pipeline.ledger.archived_log import (
     Period,
     Replayable,
     Stretch,
     Unknown,
     cut_logs,
+    differs,
     places_of,
     records_in_order,
     stretches_of,
     with_snapshots,
 )
 from wakeroll_pipeline.ledger.ledger import Ledger
-from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, read_snapshots
 
 SHOWN = 5
 """Maximum number of differences kept per shard; most later ones follow from the first."""
@@ -147,14 +146,6 @@ def check_stretch(
         return differs(ledger, stretch, offset, states)
 
     return check(stretch, partitions, records, rows, period, group_id, compare)
-
-
-def differs(ledger: Ledger, stretch: Stretch, offset: int, states: Sequence[bytes]) -> list[str]:
-    """Compare a snapshot whose bytes are not those of the replay: see `Compare`."""
-    key = SnapshotKey(stretch.topic, stretch.partition, stretch.era, offset)
-    rows = read_snapshots(ledger, [key])
-    parts = [differences(stretch.topic, row.body, state) for row in rows for state in states]
-    return min(parts, key=len, default=[])
 
 
 def check(

@@ -8,14 +8,13 @@ import pandas as pd
 from msgspec import structs
 
 from wakeroll_model.records import Record
-from wakeroll_pipeline.ledger.archived_log import Period, Replayable, records_query
+from wakeroll_pipeline.ledger.archived_log import Period, Replayable, differs, records_query
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.questions.replay_check import (
     Checked,
     Recorded,
     check,
     counts_of_unknown,
-    differs,
     in_order,
     is_in,
     plan_replay,

@@ -1,11 +1,12 @@
 """Tables that were lost: `record` writes them again, from the records that Kafka still has."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.rows import DECISIONS, EVENTS, RECORDED
 from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta
 from wakeroll_pipeline.ledger.tables import path_of
@@ -23,7 +24,8 @@ def lost_tables(settings: Settings) -> list[str]:
     Emptied `assignments` and `offsets` are not lost, because `wakeroll repair` makes them again from `decisions`.
     """
     checkpoint = settings.checkpoint(latest_recording(settings))
-    if progress_of(checkpoint) is None:
+    progress = progress_of(checkpoint)
+    if progress is None:
         return []
     topics = settings.connection.topics if settings.bootstrap else Topics(settings.prefix)
     its_topics = {EVENTS.name: topics.control, DECISIONS.name: (topics.decisions,)}
@@ -32,19 +34,20 @@ def lost_tables(settings: Settings) -> list[str]:
         place = path_of(settings.warehouse, table)
         # Retention never deletes the newest row of a stream.
         if not is_delta(place) or (
-            table.name in its_topics and _has_read(checkpoint, its_topics[table.name]) and _is_empty(place)
+            table.name in its_topics
+            and _has_read(checkpoint, progress.next, its_topics[table.name])
+            and _is_empty(place)
         ):
             lost.append(table.name)
     return lost
 
 
-def _has_read(checkpoint: Place, topics: Sequence[str]) -> bool:
-    """Return whether committed batches have read a record of these topics."""
-    progress = progress_of(checkpoint)
-    if progress is None or not small_files.exists(checkpoint.child(*_FIRST.split("/"))):
+def _has_read(checkpoint: Place, reached: Mapping[ControlPartition, int], topics: Sequence[str]) -> bool:
+    """Return whether committed batches, which have reached these offsets, have read a record of these topics."""
+    if not small_files.exists(checkpoint.child(*_FIRST.split("/"))):
         return False
     first = offsets_in(checkpoint, _FIRST)
-    return any(offset > first.get(place, offset) for place, offset in progress.next.items() if place[0] in topics)
+    return any(offset > first.get(place, offset) for place, offset in reached.items() if place[0] in topics)
 
 
 _FIRST = "sources/0/0"
