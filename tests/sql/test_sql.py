@@ -6,10 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from delta.tables import DeltaTable
-from pyspark.sql import functions as f
 
 from wakeroll_model.rows import RECORDED, TABLES
+from wakeroll_pipeline.ledger.duck_ledger import commits_of
 from wakeroll_pipeline.ledger.view_queries import VIEWS
 
 pytestmark = pytest.mark.spark
@@ -269,8 +268,7 @@ def test_who_asks_for_another_table_is_told_which_there_are(ask):
 def test_the_tables_are_asked_as_they_were(ask, engine, day):
     """In the version of one of them, or at a time: after the first of the day's two batches."""
     first = engine.read.format("delta").option("versionAsOf", 1).load(str(day / "assignments")).count()
-    written = [DeltaTable.forPath(engine, str(day / table.name)).history().where("version = 1") for table in RECORDED]
-    then = max(commit.select(f.unix_millis("timestamp")).collect()[0][0] for commit in written)
+    then = max(commits_of(day, table.name)[1] for table in RECORDED)
     count = ["select count(*) as rows from assignments", "--format", "csv"]
 
     by_version, by_time, now = ask(*count, "--version", "assignments=1"), ask(*count, "--at", str(then)), ask(*count)

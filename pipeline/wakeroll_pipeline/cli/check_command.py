@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -257,13 +258,13 @@ def _check_in_spark(
 ) -> "tuple[Sequence[RuleResult], Sequence[TableLookedAt], Gate]":
     warehouse = warehouse_of(settings)
     with session(settings, out, for_minutes=True) as spark, reading(warehouse):
-        from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, whole_versions
+        from wakeroll_pipeline.ledger.duck_ledger import commits_of, duck_ledger, whole_versions
         from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
-        from wakeroll_pipeline.ledger.tables import commits_of, open_views
+        from wakeroll_pipeline.ledger.tables import open_views
         from wakeroll_pipeline.ledger.time_travel import versions_when
         from wakeroll_pipeline.questions.quality.all_rules import check as check_in_spark
 
-        then = versions_when(partial(commits_of, spark, warehouse), version, at_ms)
+        then = versions_when(partial(commits_of, warehouse), version, at_ms)
         versions = whole_versions(warehouse, then) if version is None or then is None else then
         open_views(spark, warehouse, versions)
         gate = new_gate()  # Great Expectations starts a session of its own, without Delta, if there is none
@@ -273,7 +274,10 @@ def _check_in_spark(
             with duck_ledger(warehouse, versions, refuse_large=False) as ledger:
                 return [one for table in chains.tables_of(rules) for one in chains.broken(ledger, table)]
 
-        outcomes = check_in_spark(spark, gate, names, broken_chains)
+        outcomes = [
+            replace(one, skipped=chains.skipped.get(one.rule.name, one.skipped))
+            for one in check_in_spark(spark, gate, names, broken_chains)
+        ]
         # Great Expectations reports an error of Spark as a broken rule.
         if failures := [one.failure for one in outcomes if one.failure]:
             from wakeroll_pipeline.ledger.table_damage import damage_behind

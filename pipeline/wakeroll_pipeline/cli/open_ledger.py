@@ -84,11 +84,10 @@ def ledger(
     if engine == "spark":
         with session(settings, out) as spark, reading(warehouse):
             from wakeroll_pipeline.ledger import tables
-            from wakeroll_pipeline.ledger.duck_ledger import whole_versions
+            from wakeroll_pipeline.ledger.duck_ledger import commits_of, whole_versions
             from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 
-            commits = partial(tables.commits_of, spark, warehouse)
-            then = versions_when(commits, version, at_ms)
+            then = versions_when(partial(commits_of, warehouse), version, at_ms)
             versions = whole_versions(warehouse, then) if version is None or then is None else then
             tables.open_views(spark, warehouse, versions)
             yield SparkLedger(spark, versions)

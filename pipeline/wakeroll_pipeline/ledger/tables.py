@@ -84,16 +84,6 @@ def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
     }
 
 
-def commits_of(spark: SparkSession, warehouse: Folder, table: str) -> dict[int, int]:
-    """Return version -> time of its commit (epoch ms), for the versions that can still be read."""
-    path = path_of(warehouse, TABLES[table])
-    if TABLES[table].is_optional and not is_delta(path):
-        return {}
-    history = DeltaTable.forPath(spark, path.for_spark()).history()
-    rows = history.select("version", f.unix_millis("timestamp").alias("at_ms")).collect()
-    return {row.version: row.at_ms for row in rows}
-
-
 def with_era(rows: DataFrame) -> DataFrame:
     """Add the column `era` after `shard`; the order of decisions needs it (`wakeroll_model.decision_order.ORDER`)."""
     era = f.expr(ERA_SQL).alias("era", metadata={"comment": "era of the shard; (era, seq) is the order of decisions"})
