@@ -105,7 +105,7 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
         if _begins_era(decision, eras):
             groups.pop(str(decision.group_id), None)
         if isinstance(decision, Handover):
-            unheard = _LastHandover(last_owner=None if whole else decision.from_)
+            unheard = _LastHandover() if whole else _before(decision)
             held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, unheard)
             found += (f"{_name(decision)} of {decision.queue}: {wrong}" for wrong in _wrong_in_chain(held, decision))
             owner = decision.to or decision.from_
@@ -323,6 +323,11 @@ def _stray_locks(group: Group) -> list[Queue]:
 
 def _of_another_mode(group: Group) -> list[tuple[str, Member]]:
     return [(name, member) for name, member in group.members.items() if member.mode != group.mode]
+
+
+def _before(handover: Handover) -> _LastHandover:
+    """Return the state that the first known hand-over of a queue agrees with; the ones before it were deleted."""
+    return _LastHandover(owner=handover.from_ if handover.to is None else None, last_owner=handover.from_)
 
 
 def _wrong_in_chain(held: _LastHandover, handover: Handover) -> Iterator[str]:

@@ -20,6 +20,8 @@ from wakeroll_model.events import (
     Heartbeat,
     Level,
     Pull,
+    Reset,
+    ResetOffset,
     Route,
     RoutedQueue,
     Subscription,
@@ -336,6 +338,21 @@ def two_eras() -> Story:
     story.pass_seconds(12)
     story.snapshot()
     story.pass_seconds(1)
+    return story
+
+
+def a_long_life() -> Story:
+    """Tell of five groups, two eras of each shard, a clock that steps back, a reset, and more shards at the end."""
+    story = two_eras()
+    story.join("stock", "s1", "orders", "mails")
+    story.pass_seconds(20)
+    story.commit("stock", 30)
+    back = [ResetOffset(queue=Queue("mails", "", 0), offset=5)]
+    story.append(Reset(request_id="back", group_id="stock", offsets=back, by="operator"))
+    story.grow(8)
+    story.pass_seconds(20)
+    story.commit("stock", 60)
+    story.snapshot()
     return story
 
 

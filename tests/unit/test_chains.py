@@ -8,11 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.support.ledgers import Story, a_day, two_eras
+from tests.support.ledgers import Story, a_day, a_long_life
 from wakeroll.connection import Topics
 from wakeroll_model.chain import Head, Line, broken_links, heads_of_text, linked, text_of_heads
-from wakeroll_model.events import Reset, ResetOffset
-from wakeroll_model.queue import Queue
 from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, ChainRow, SnapshotRow, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.batches import Batch
@@ -45,21 +43,6 @@ def append(warehouse: Path, story: Story, chains: Chains, batches: int = BATCHES
         batch = Batch(number=number, tables=tuple(table.name for table in fresh))
         for table, its in fresh.items():
             sink.append(arrow_table(table.row, its), warehouse / table.name, batch.as_metadata())
-
-
-def a_long_life() -> Story:
-    """Five groups, two eras of each shard, a clock that steps back, snapshots, a reset, and more shards at the end."""
-    story = two_eras()
-    story.join("stock", "s1", "orders", "mails")
-    story.pass_seconds(20)
-    story.commit("stock", 30)
-    back = [ResetOffset(queue=Queue("mails", "", 0), offset=5)]
-    story.append(Reset(request_id="back", group_id="stock", offsets=back, by="operator"))
-    story.grow(8)
-    story.pass_seconds(20)
-    story.commit("stock", 60)
-    story.snapshot()
-    return story
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.histories.group_histories import History
+from tests.support.ledgers import a_day, a_long_life, three_days, two_eras
 from wakeroll_model import invariants
 from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Offset, Rebalance
 from wakeroll_model.events import Commit, CommittedOffset, Heartbeat, Subscription
@@ -216,3 +217,20 @@ def test_a_claim_after_a_loss_of_state_breaks_no_rule():
     given = [[one.given for one in each.queues] for each in decisions_of(Assignment, history.decisions)]
     assert (given[-1], len(decisions_of(Offset, history.decisions))) == ([0, 0], 1)
     assert invariants.broken(history.decisions) == []
+
+
+@pytest.mark.parametrize("tell", [a_day, three_days, two_eras, a_long_life])
+def test_the_decisions_of_a_shard_hold_from_any_record_on(tell):
+    """Retention deletes the decisions about the oldest records, at any of them."""
+    by_shard: dict[str, list[AnyDecision]] = {}
+    for decision in tell().decisions:
+        by_shard.setdefault(decision.shard, []).append(decision)
+
+    for decisions in by_shard.values():
+        for number in range(1, len(decisions)):
+            left = decisions[number:]
+            if left[0].cause != decisions[number - 1].cause:
+                rules = (invariants.broken_numbering, invariants.broken_ownership, invariants.broken_telling)
+                found = [sentence for rule in rules for sentence in rule(left, whole=False)]
+                found += [*invariants.broken_epochs(left), *invariants.broken_offsets(left)]
+                assert found + invariants.broken_answers(left) == []
