@@ -188,6 +188,12 @@ ROWS: dict[str, list[Panel]] = {
             "s",
             {"age": "time() - max(wakeroll_upkeep_last_success_timestamp_seconds)"},
         ),
+        Panel(
+            "Lines of the chains",
+            "none",
+            {"{{table}}": "max by (table) (wakeroll_chain_newest_line)"},
+            "The number of lines of a table only grows. If it falls, its history was rewritten, or the table was lost.",
+        ),
     ],
     "Observers": [
         Panel(

@@ -151,6 +151,20 @@ class Head(Struct, frozen=True):
     table: str
     number: int
     line_hash: str
+    """`Line.line_hash`, or its first digits: `LEAST_DIGITS` or more."""
+
+    @property
+    def first_bits(self) -> int:
+        """The first 52 bits of the hash: the largest part that a float holds exactly."""
+        return int(self.line_hash[:LEAST_DIGITS], 16)
+
+    def is_of(self, line_hash: str) -> bool:
+        """Return whether it is the line with this hash."""
+        return line_hash.startswith(self.line_hash)
+
+
+LEAST_DIGITS = 13
+"""Hexadecimal digits of a hash that name a line. Metrics have these 52 bits."""
 
 
 def text_of_heads(heads: Iterable[Head]) -> str:
@@ -159,7 +173,7 @@ def text_of_heads(heads: Iterable[Head]) -> str:
 
 
 def heads_of_text(text: str) -> list[Head]:
-    """Return the lines of a text as `text_of_heads` writes it.
+    """Return the lines of a text as `text_of_heads` writes it; the last digits of a hash may be missing.
 
     Raises:
         ValueError: it is no such text; the message shows the form.
@@ -167,9 +181,13 @@ def heads_of_text(text: str) -> list[Head]:
     heads = []
     for word in text.strip().split(","):
         table, number, its_hash = (*word.split(":"), "", "")[:3]
-        if not (table and number.isdecimal() and re.fullmatch(r"[0-9a-f]{64}", its_hash)):
+        if not (table and number.isdecimal() and _is_hash(its_hash)):
             raise ValueError(
-                f"{word[:80]!r} is no line of a chain; it must be TABLE:NUMBER:HASH, with 64 digits of a hash"
+                f"{word[:80]!r} is no line of a chain; it must be TABLE:NUMBER:HASH, with the first {LEAST_DIGITS} "
+                "digits of the hash, or more"
             )
         heads.append(Head(table, int(number), its_hash))
     return heads
+
+
+_is_hash = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS},64}}").fullmatch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 
 from tests.support.systems.prometheus_server import (
     FOLDER,
@@ -17,6 +17,7 @@ from tests.support.systems.prometheus_server import (
     alert_rules,
     dashboard_expressions,
 )
+from wakeroll_pipeline.metrics.chain_metrics import ChainMetrics
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.label_caps import LabelCaps
 from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
@@ -51,15 +52,14 @@ def documented(chapter: str) -> list[tuple[str, ...]]:
 def exposed(registry: CollectorRegistry) -> list[tuple[str, ...]]:
     """Return the metrics of a registry as the page shows them."""
     endings = {"counter": "_total", "info": "_info"}
-    return [
-        (
-            metric._name + endings.get(metric._type, ""),
-            metric._type,
-            ", ".join(f"`{label}`" for label in metric._labelnames) or "none",
-            metric._documentation,
-        )
-        for metric in registry._collector_to_names
+    found = [
+        (metric.name, metric.type, metric._labelnames, metric.documentation)
+        if isinstance(metric, Metric)
+        else (metric._name + endings.get(metric._type, ""), metric._type, metric._labelnames, metric._documentation)
+        for collector in registry._collector_to_names
+        for metric in (collector.describe() if isinstance(collector, ChainMetrics) else [collector])
     ]
+    return [(*named, ", ".join(f"`{label}`" for label in labels) or "none", text) for *named, labels, text in found]
 
 
 def registries() -> dict[str, CollectorRegistry]:

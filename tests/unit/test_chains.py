@@ -20,6 +20,7 @@ from wakeroll_pipeline.ledger.row_hashes import parts_of
 from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
 from wakeroll_pipeline.questions.quality.chain_check import ChainCheck, broken_chain, chain_of
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.storage.place import Place
 
 BATCHES = 5
 PROVEN = (*RECORDED, SNAPSHOTS)
@@ -458,7 +459,51 @@ def _later(warehouse: Path) -> Story:
     return story
 
 
-@pytest.mark.parametrize("text", ["", "events", "events:x:" + "0" * 64, "events:1:" + "g" * 64, "events:1:00"])
+def test_the_figures_of_prometheus_prove_a_copy_too(sound, warehouse):
+    """An operator prints them as `docs/quality.md` shows: `printf 'events:%d:%013x' NUMBER HASH`."""
+    with duck_ledger(sound) as ledger:
+        heads = [head for table in RECORDED if (head := chain_of(ledger, table).head)]
+    figures = [(head.table, float(head.number), float(head.first_bits)) for head in heads]
+    text = ",".join(f"{table}:{number:.0f}:{int(first_bits):013x}" for table, number, first_bits in figures)
+    assert len(text) < len(text_of_heads(heads)) / 2
+    [first, *_] = heads_of_text(text)
+
+    assert broken(warehouse, heads_of_text(text)) == []
+    other = Head(first.table, first.number, f"{first.first_bits ^ 1:013x}")
+    assert [one[:2] for one in broken(warehouse, [other])] == [(f"{first.table}.chain", f"line {first.number}")]
+    assert broken(warehouse, [Head(first.table, first.number + 1, first.line_hash)])[0][2] == "no such line"
+
+
+def test_only_stored_lines_are_published(warehouse):
+    """A line of a process that dies before it is stored is never in the chain: the next process has another one."""
+    chains = Chains(warehouse)
+    chains.begin()
+    before = {head.table: head for head in chains.heads()}
+
+    def fails(_rows: pa.Table, _place: Place) -> None:
+        raise OSError("no space left")
+
+    with (
+        pytest.raises(OSError, match="no space"),
+        chains.rewriting(EVENTS, {f"{Topics().groups}-0": 60}, "old", fails),
+    ):
+        raise AssertionError("the cut is not on record")
+    assert {head.table: head for head in chains.heads()} == before
+    again = Chains(warehouse)
+    again.begin()
+    assert {head.table: head for head in again.heads()} == before
+
+    with chains.rewriting(EVENTS, {f"{Topics().groups}-0": 60}, "old", ArrowSink().append):
+        delete(warehouse, EVENTS, f"topic = '{Topics().groups}' and partition = 0 and offset <= 60")
+    after = {head.table: head for head in chains.heads()}
+    assert after["events"].number == before["events"].number + 3, "both cuts, and what is kept"
+    assert broken(warehouse, chains.heads()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "events", "events:x:" + "0" * 64, "events:1:" + "g" * 64, "events:1:" + "0" * 12, "events:1:" + "0" * 65],
+)
 def test_a_text_that_is_no_line_is_refused(text):
     with pytest.raises(ValueError, match="TABLE:NUMBER:HASH"):
         heads_of_text(text)

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 from prometheus_client import CollectorRegistry, generate_latest
 
+from wakeroll_model.chain import Head
 from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 
@@ -89,6 +90,24 @@ def test_a_standby_has_no_metrics_of_the_tables_before_its_turn(registry):
     metrics.begin_writing()
 
     assert registry.get_sample_value(name) > 1e9
+
+
+def test_the_newest_line_of_a_chain_has_its_number_and_the_beginning_of_its_hash(registry):
+    """As one number that a float holds exactly: a label would make a new series with each line."""
+    heads = [Head("events", 58, "fffffffffffff" + "0" * 51), Head("decisions", 31, "0000000000001" + "f" * 51)]
+    metrics = RunMetrics(writes=True, registry=registry).tables
+    assert registry.get_sample_value("wakeroll_chain_newest_line", {"table": "events"}) is None
+
+    metrics.chains.watch(lambda: heads)
+
+    page = generate_latest(registry).decode()
+    figures = dict(line.split(" ") for line in page.splitlines() if line.startswith("wakeroll_chain"))
+    assert {name: int(float(figure)) for name, figure in figures.items()} == {
+        'wakeroll_chain_newest_line{table="decisions"}': 31,
+        'wakeroll_chain_newest_line{table="events"}': 58,
+        'wakeroll_chain_newest_line_hash{table="decisions"}': 1,
+        'wakeroll_chain_newest_line_hash{table="events"}': 0xFFFFFFFFFFFFF,
+    }
 
 
 def test_a_failed_step_of_upkeep_is_no_success(registry):

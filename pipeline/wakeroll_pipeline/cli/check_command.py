@@ -62,7 +62,7 @@ Against = Annotated[
         "--against",
         metavar="LINE",
         help="Prove that the tables continue a history of which this is the newest line, as an earlier `check`, the "
-        "log of `run` or an auditor has kept it.",
+        "log or metrics of `run`, or an auditor has it: TABLE:NUMBER:HASH,..., with 13 digits of a hash or more.",
     ),
 ]
 Since = Annotated[

@@ -74,6 +74,7 @@ class Recorder:
 
         catch_up(settings, turn.checkpoint, (*topics.control, topics.decisions), begin, waits)
         query = begin(settings)
+        tables.chains.watch(self._chains.heads)
         self._is_begun = True
         return query
 

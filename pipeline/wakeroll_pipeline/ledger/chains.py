@@ -110,6 +110,8 @@ class _Chain:
 
     def __init__(self, head: Line | None) -> None:
         self.head = head
+        self.stored = head
+        """The newest line that is in a commit. Only such a line is published: another one may be lost in a crash."""
         self.last: dict[str, int] = {}
         """Stream -> last position in the table."""
         self.found: list[Line] = []
@@ -182,7 +184,7 @@ class Chains:
         """Note that an append with these lines was committed."""
         with self._lock:
             chain = self._chains[table.name]
-            chain.head, chain.found = lines[-1], []
+            chain.head, chain.stored, chain.found = lines[-1], lines[-1], []
             for line in lines:
                 chain.last |= line.positions
             self._waiting += lines
@@ -269,14 +271,19 @@ class Chains:
             with self._lock:
                 self._waiting = waiting + self._waiting
             raise
+        with self._lock:
+            for line in waiting:
+                chain = self._chains.get(line.table)
+                if chain is not None and (chain.stored is None or chain.stored.number < line.number):
+                    chain.stored = line
         self._gathered_ms = now_ms()
         log.info("chain of the tables: %s", text_of_heads(self.heads()))
 
     def heads(self) -> list[Head]:
-        """Return the newest line of each table to which this process has appended."""
+        """Return the newest line of each table, as far as it is stored; of tables that this process has looked at."""
         with self._lock:
-            heads = [chain.head for chain in self._chains.values() if chain.head is not None]
-        return [Head(line.table, line.number, line.line_hash) for line in heads]
+            stored = [chain.stored for chain in self._chains.values() if chain.stored is not None]
+        return [Head(line.table, line.number, line.line_hash) for line in stored]
 
     def _chain_of(self, table: Table, delta: DeltaTable) -> _Chain:
         with self._lock:

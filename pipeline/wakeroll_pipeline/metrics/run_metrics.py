@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
+from wakeroll_pipeline.metrics.chain_metrics import ChainMetrics
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.process_registry import new_registry
 from wakeroll_pipeline.metrics.query_metrics import QueryMetrics
@@ -77,7 +78,7 @@ class ShardMetrics:
 
 
 class TableMetrics:
-    """Snapshots, and the upkeep of the tables."""
+    """Snapshots, the upkeep of the tables, and their chains."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         """Register the metrics; without a registry they are not exposed."""
@@ -106,6 +107,7 @@ class TableMetrics:
             "Decisions that differ from the decision with the same identity of another coordinator.",
             registry=registry,
         )
+        self.chains = ChainMetrics(registry)
         self._divergences_seen = 0
         self._snapshot.set_to_current_time()
         self._succeeded.set_to_current_time()
