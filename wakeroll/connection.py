@@ -75,6 +75,11 @@ class Topics:
         return f"{self.prefix}.leases"
 
     @property
+    def chain(self) -> str:
+        """The newest lines of the chains of the tables; only the recorder writes. See `wakeroll_model.chain`."""
+        return f"{self.prefix}.chain"
+
+    @property
     def control(self) -> tuple[str, str]:
         """The topics whose records the coordinator reads."""
         return (self.groups, self.queues)

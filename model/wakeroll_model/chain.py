@@ -167,6 +167,37 @@ LEAST_DIGITS = 13
 """Hexadecimal digits of a hash that name a line. Metrics have these 52 bits."""
 
 
+class Published(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A record of the topic in which the recorder publishes the newest lines, after they were stored."""
+
+    table: str
+    number: int
+    """Number of the line, from 1; 0: the lines of the table that were published before do not count any more."""
+    line_hash: str = ""
+    reason: str = ""
+    """Why the lines before do not count."""
+    by: str = ""
+    """Name of the process that published it, for people."""
+    at_ms: int = 0
+    """Time of the record in Kafka's log (epoch ms); its reader sets it."""
+
+    @property
+    def key(self) -> str:
+        """Key of the record. A later process keeps the last line of an earlier one on record: it has another name."""
+        return f"{self.table}/{self.by}"
+
+
+def counting(published: Iterable[Published]) -> list[Published]:
+    """Return the published lines that must be in the chains, each once; the records are in the order of the log."""
+    lines: dict[str, dict[tuple[int, str], Published]] = {}
+    for one in published:
+        if one.number == 0:
+            lines.pop(one.table, None)
+        else:
+            lines.setdefault(one.table, {}).setdefault((one.number, one.line_hash), one)
+    return [one for _, its in sorted(lines.items()) for one in its.values()]
+
+
 def text_of_heads(heads: Iterable[Head]) -> str:
     """Return published lines as one word: ``decisions:31:8f0c...,events:58:91ab...``, sorted by table."""
     return ",".join(f"{one.table}:{one.number}:{one.line_hash}" for one in sorted(heads, key=lambda one: one.table))

@@ -20,7 +20,10 @@ from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.push import send_back
 from wakeroll.push.send_back import Letter, SendBack
 from wakeroll.steady_consumer import UNUSED_GROUP
+from wakeroll_model.chain import Head
 from wakeroll_model.retry_topics import dead_letter_topic_of
+from wakeroll_pipeline.kafka.control_topics import ensure_chain_topic
+from wakeroll_pipeline.kafka.published_lines import LinePublisher, read_published
 from wakeroll_pipeline.kafka.role_rights import Scope, rights_of
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 
@@ -252,3 +255,42 @@ def test_a_failed_message_that_is_denied_waits_until_the_right_is_granted(
     [line, *_] = [record.message for record in caplog.records if "cannot store" in record.message]
     assert f"the failed message 7 of {ORDERS}-0 in {dead_letter_topic_of(FREE)}" in line
     assert f"wakeroll acls client=PRINCIPAL --group {FREE}" in line
+
+
+def test_lines_of_the_chains_are_published_with_the_right_only_and_everything_else_goes_on(
+    secured: SecuredDeployment, caplog: pytest.LogCaptureFixture
+):
+    """As after an upgrade: the ACLs of the release before know neither the topic nor the roles."""
+    secured.broker.forbid_everything(PROBE)
+    secured.grant(PROBE, "recorder")
+    probe, root = secured.broker.connection(PROBE), secured.broker.connection("root")
+
+    finding = ensure_chain_topic(probe)
+    assert finding is not None
+    assert not finding.fatal
+    assert f"cannot describe the topic {TOPICS.chain}: " in finding.text
+    assert "wakeroll acls publisher=PRINCIPAL --prefix wakeroll prints the ACLs" in finding.text
+    with pytest.raises(AccessDenied, match=f"deny 'probe' Read on {TOPICS.chain}; .* wakeroll acls auditor=PRINCIPAL"):
+        read_published(probe)
+    assert ensure_chain_topic(root) is None
+
+    def is_allowed(operation: str) -> bool:
+        found = Cluster(probe).operations([TOPICS.chain])[TOPICS.chain]
+        return not isinstance(found, KafkaError) and operation in found
+
+    secured.grant(PROBE, "auditor")
+    wait_until(lambda: is_allowed("READ"), "the broker applies the change")
+    assert ensure_chain_topic(probe) is None
+    publisher = LinePublisher(probe, "one")
+    for number in (1, 2):
+        publisher.publish([Head("events", number, "0" * 64)])
+    publisher.close()
+    [warning] = [one.getMessage() for one in caplog.records if "are not published" in one.getMessage()]
+    assert "uthoriz" in warning
+    assert read_published(probe) == []
+
+    secured.grant(PROBE, "publisher")
+    wait_until(lambda: is_allowed("WRITE"), "the broker applies the change")
+    publisher.publish([Head("events", 3, "0" * 64)])
+    publisher.close()
+    assert [one.number for one in read_published(probe) or ()] == [3]

@@ -93,6 +93,18 @@ def test_only_the_coordinator_may_write_decisions_and_inboxes():
     assert writers == {"coordinator", "resharder"}
 
 
+def test_only_the_recorder_may_publish_lines_of_the_chains_and_who_compares_them_may_not():
+    """An auditor's principal that could write there could let a forged history pass."""
+    chain = Topics().chain
+    rights = {role: right for role in ROLES for right in rights_of([role], Scope(Topics())) if right.name == chain}
+
+    assert {role: right.operations for role, right in rights.items()} == {
+        "publisher": ("Read", "Write"),
+        "auditor": ("Read",),
+        "administrator": ("Create", "Describe"),
+    }
+
+
 def test_no_role_of_an_application_may_read_the_control_topics():
     topics = Topics()
     readers = {

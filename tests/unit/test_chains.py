@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.support.chained_ledgers import BATCHES, append, append_snapshots, create_tables
 from tests.support.ledgers import Story, a_day, a_long_life
 from wakeroll.connection import Topics
 from wakeroll_model.chain import Head, Line, broken_links, heads_of_text, linked, text_of_heads
-from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, ChainRow, SnapshotRow, Table
+from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, SNAPSHOTS, ChainRow, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
-from wakeroll_pipeline.ledger.batches import Batch
 from wakeroll_pipeline.ledger.chains import METADATA, Chains, gathered_lines
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, whole_versions
 from wakeroll_pipeline.ledger.row_hashes import parts_of
@@ -22,28 +22,7 @@ from wakeroll_pipeline.questions.quality.chain_check import ChainCheck, broken_c
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage.place import Place
 
-BATCHES = 5
 PROVEN = (*RECORDED, SNAPSHOTS)
-
-
-def create_tables(warehouse: Path) -> None:
-    for table in TABLES.values():
-        DeltaTable.create(warehouse / table.name, schema=arrow_schema_of(table.row))
-
-
-def append(warehouse: Path, story: Story, chains: Chains, batches: int = BATCHES) -> None:
-    """Append a story as `record` does, without Spark."""
-    sink, topics = ArrowSink(chains=chains), Topics()
-    records = [KafkaRecord(*row) for row in story.rows]
-    size = -(-len(records) // batches)
-    for number, begin in enumerate(range(0, len(records), size), 1):
-        some = sorted(records[begin : begin + size], key=lambda one: (one.topic, one.partition, one.offset))
-        decisions = read_decisions(one for one in some if one.topic == topics.decisions)
-        rows = rows_of((one for one in some if one.topic != topics.decisions), decisions)
-        fresh = {table: its for table in RECORDED if (its := [one.row for one in rows[table.name]])}
-        batch = Batch(number=number, tables=tuple(table.name for table in fresh))
-        for table, its in fresh.items():
-            sink.append(arrow_table(table.row, its), warehouse / table.name, batch.as_metadata())
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +32,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     create_tables(warehouse)
     chains, story = Chains(warehouse), a_long_life()
     append(warehouse, story, chains)
-    snapshots = [SnapshotRow(**dict(zip(SnapshotRow.__struct_fields__, row, strict=True))) for row in story.snapshots]
-    ArrowSink(chains=chains).append(arrow_table(SnapshotRow, snapshots), warehouse / SNAPSHOTS.name)
+    append_snapshots(warehouse, story, chains)
     chains.gather(ArrowSink().append)
     return warehouse
 

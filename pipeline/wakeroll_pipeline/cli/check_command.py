@@ -26,9 +26,19 @@ from wakeroll_pipeline.cli.ci_reports import (
 )
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import ledger, reading, session, warehouse_of
-from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, TablesAt, settings_of
+from wakeroll_pipeline.cli.options import (
+    AsJson,
+    ConfigFile,
+    EngineName,
+    Home,
+    KafkaConfig,
+    Prefix,
+    TablesAt,
+    settings_of,
+)
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
+from wakeroll_pipeline.cli.published_witness import Witness
 from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt, tables_looked_at
 from wakeroll_pipeline.settings import Settings
 
@@ -74,6 +84,15 @@ Since = Annotated[
         "chain; rules that compare them with older rows are skipped.",
     ),
 ]
+CheckedBootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT,...",
+        help="Compare the chains with the lines that the recorder published at these Kafka brokers; default: none.",
+        show_default=False,
+    ),
+]
 Docs = Annotated[
     Path | None,
     typer.Option("--docs", metavar="FOLDER", help="Folder for Data Docs (HTML); default: quality, in --home."),
@@ -96,6 +115,9 @@ def check(
     junit: JUnitFile = None,
     run_name: RunName = None,
     engine: EngineName = "duckdb",
+    bootstrap: CheckedBootstrap = None,
+    kafka_config: KafkaConfig = None,
+    prefix: Prefix = None,
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
@@ -117,7 +139,11 @@ def check(
     if since is not None and engine == "spark":
         raise InvalidUsage("--since has no --engine spark: it reads a small part of the tables")
     chains = ChainCheck(_heads_of("--against", against), _heads_of("--since", since))
-    settings = settings_of(config, home=home)
+    settings = settings_of(
+        config, look_for_run=False, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home
+    )
+    # The records are read before the tables, whose newest lines are stored before they are published.
+    witness = Witness(settings if bootstrap is not None and table in (None, "chain") else None)
     asked = None if version is None or table is None else (table, version)
     clock = RunClock("check", run_name, engine, settings.warehouse)
     folder = None if no_docs else docs or settings.work_folder / "quality"
@@ -129,6 +155,7 @@ def check(
             outcomes, looked_at, gate = _check_in_spark(settings, new_gate, chains, asked, at_ms, names)
         else:
             outcomes, looked_at = _check_in_duckdb(settings, chains, asked, at_ms, names)
+        outcomes = witness.added_to(outcomes)
     if folder is not None:
         with out.status("writing Data Docs"):
             if engine == "duckdb":
@@ -142,12 +169,15 @@ def check(
         write_junit(junit, clock.run(), map(_case_of, outcomes), looked_at)
     line = text_of_heads(chains.heads)
     if as_json:
-        write_document(_document(clock.run(), code, outcomes, looked_at, page) | {"line": line or None})
+        write_document(
+            _document(clock.run(), code, outcomes, looked_at, page) | {"line": line or None, **witness.facts}
+        )
     else:
         is_past = (asked, at_ms) != (None, None)
         _print(outcomes, page, [f"{one.table} {one.version}" for one in looked_at if is_past])
         if line:
             out.print(f"newest line of the chain, to be kept elsewhere: {line}", soft_wrap=True)
+        witness.tell(out)
     for why in dict.fromkeys(outcome.not_checked for outcome in left):
         complain(why)
     raise typer.Exit(code)

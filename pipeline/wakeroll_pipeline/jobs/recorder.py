@@ -9,6 +9,7 @@ from wakeroll.epoch_ms import now_ms
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.jobs.catch_up import catch_up
 from wakeroll_pipeline.jobs.snapshot_schedule import SnapshotSchedule
+from wakeroll_pipeline.kafka.published_lines import LinePublisher
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.tables import ensure_tables
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
@@ -28,9 +29,24 @@ class Recorder:
     """The query `record` of this process, and the snapshots that it takes."""
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, metrics: RunMetrics, locks: ProcessLocks, started_ms: int
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        metrics: RunMetrics,
+        locks: ProcessLocks,
+        started_ms: int,
+        publisher: LinePublisher | None = None,
     ) -> None:
-        """Prepare; nothing is written before `start`. The process has run since `started_ms` (epoch ms)."""
+        """Prepare; nothing is written before `start`.
+
+        Args:
+            spark: a session.
+            settings: settings of the deployment.
+            metrics: receives figures about the tables.
+            locks: of this process.
+            started_ms: start of this process (epoch ms).
+            publisher: publishes the newest lines of the chains; None: it cannot.
+        """
         self._spark = spark
         self._settings = settings
         self._metrics = metrics
@@ -41,7 +57,8 @@ class Recorder:
         self._schedule = SnapshotSchedule(settings, started_ms)
         self._snapshots: SnapshotWriter | None = None
         """None before the first snapshots."""
-        self._chains = Chains(settings.warehouse)
+        self._publisher = publisher
+        self._chains = Chains(settings.warehouse, None if publisher is None else publisher.publish)
 
     @property
     def is_due(self) -> bool:
@@ -109,9 +126,11 @@ class Recorder:
         log.info("snapshots of %d shards in %.1f s", taken.shards, (ended_ms - began_ms) / 1_000)
 
     def close(self) -> None:
-        """Append the last lines of the chains; the query has ended."""
+        """Append the last lines of the chains, and publish them; the query has ended."""
         if self._turn is not None and self._is_begun:
             self._chains.gather(ArrowSink(self._turn.number).append)
+        if self._publisher is not None:
+            self._publisher.close()
 
 
 def _reached(source: Settings) -> int:

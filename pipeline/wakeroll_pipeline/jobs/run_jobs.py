@@ -30,7 +30,9 @@ from wakeroll_pipeline.jobs.supervise import (
     stoppable_session,
     wait_until,
 )
+from wakeroll_pipeline.kafka.control_topics import ensure_chain_topic
 from wakeroll_pipeline.kafka.new_deployment import ensure_deployment
+from wakeroll_pipeline.kafka.published_lines import LinePublisher
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
@@ -43,6 +45,7 @@ from wakeroll_pipeline.recovery.log_marks import marks_in, refuse_replaced
 from wakeroll_pipeline.recovery.lost_tables import refuse_lost_tables
 from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
+from wakeroll_pipeline.runtime.process_name import process_name
 from wakeroll_pipeline.runtime.run_status import QueryStatus, Status, write_status
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 from wakeroll_pipeline.settings import Settings
@@ -109,6 +112,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         require_rights(settings.connection, roles)
         for finding in ensure_deployment(settings):
             log.warning("%s", finding)
+        publisher = _publisher(settings) if record.NAME in jobs else None
         locks = stack.enter_context(process_locks(settings, jobs, stands_by=settings.is_standby))
         if coordinate.NAME in jobs:
             discard_incomplete(settings.checkpoint(query_of(settings)))
@@ -118,17 +122,32 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
             refuse_replaced(settings)
         if record.NAME in jobs:
             refuse_shortened(settings, latest_recording(settings))
-        _run(settings, jobs, stop, metrics, locks)
+        _run(settings, jobs, stop, metrics, locks, publisher)
 
 
-def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: RunMetrics, locks: ProcessLocks) -> None:
+def _publisher(settings: Settings) -> LinePublisher | None:
+    """Return who publishes the newest lines of the tables' chains; None, after a warning, if that is not possible."""
+    if (finding := ensure_chain_topic(settings.connection, replication=settings.replication)) is not None:
+        log.warning("%s", finding)
+        return None
+    return LinePublisher(settings.connection, process_name(settings.replica))
+
+
+def _run(
+    settings: Settings,
+    jobs: Sequence[str],
+    stop: StopSignals,
+    metrics: RunMetrics,
+    locks: ProcessLocks,
+    publisher: LinePublisher | None,
+) -> None:
     queries: list[StreamingQuery] = []
     with stoppable_session(settings, "wakeroll", stop) as spark, ExitStack() as stack:
         started_ms = now_ms()
         counts = Counts.start(spark)
         metrics.watch_jvm(jvm_of(spark))
         deciding = Deciding(spark, settings, counts) if coordinate.NAME in jobs else None
-        recorder = Recorder(spark, settings, metrics, locks, started_ms) if record.NAME in jobs else None
+        recorder = Recorder(spark, settings, metrics, locks, started_ms, publisher) if record.NAME in jobs else None
         stop.finish()
         if deciding is not None:
             queries.append(deciding.start(stack))

@@ -125,6 +125,44 @@ def ensure_lease_topic(connection: Connection, *, replication: int = -1, patienc
     _await_topics(cluster, [topic], patience_s)
 
 
+def ensure_chain_topic(
+    connection: Connection, *, replication: int = -1, patience_s: float = PATIENCE_S
+) -> Finding | None:
+    """Create the topic of the newest lines of the tables' chains, if it does not exist.
+
+    Returns:
+        Why nothing can be published there; None if it exists.
+
+    Raises:
+        NotReachable: no broker answered in time.
+    """
+    cluster, topic = Cluster(connection, patience_s=patience_s), connection.topics.chain
+    needs = (
+        f"; to fix this: wakeroll acls publisher=PRINCIPAL --prefix {connection.topics.prefix} prints the ACLs, and an "
+        "administrator creates the topic, or this principal needs Create on it"
+    )
+
+    def finding(what: str, error: KafkaError) -> Finding:
+        more = needs if is_denied(error) else ""
+        text = f"the newest lines of the chains are not published: {what} {topic}: {error.str()}{more}"
+        return Finding(topic, text, fatal=False)
+
+    there = cluster.racks([topic])[topic]
+    if isinstance(there, KafkaError):
+        return finding("cannot describe the topic", there)
+    if there:
+        return None
+    error = cluster.create([NewTopic(topic, 1, replication, config=_OF_CHAIN)])[topic]
+    if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        return finding("cannot create the topic", error)
+    _await_topics(cluster, [topic], patience_s)
+    return None
+
+
+# Only the last record of each key is needed, and for ever. Segments end daily, because Kafka compacts only old ones.
+_OF_CHAIN = dict([_TIME, ("cleanup.policy", "compact"), (_RETENTION, "-1"), ("segment.ms", str(_DAY_MS))])
+
+
 def check_topics(
     connection: Connection,
     *,

@@ -107,6 +107,18 @@ def _recorder(scope: Scope) -> Iterable[Right]:
     yield _UNUSED
 
 
+def _publisher(scope: Scope) -> Iterable[Right]:
+    """Yield the right to publish the newest lines of the tables' chains, beside those of a recorder."""
+    yield Right("topic", scope.topics.chain, ("Read", "Write"))
+    yield _UNUSED
+
+
+def _auditor(scope: Scope) -> Iterable[Right]:
+    """Yield the rights of `check --bootstrap`."""
+    yield Right("topic", scope.topics.chain, ("Read",))
+    yield _UNUSED
+
+
 def _standby(scope: Scope) -> Iterable[Right]:
     """Yield the rights that `run` needs for leases, beside those of its jobs."""
     yield Right("topic", scope.topics.leases, ("Read", "Write"))
@@ -172,6 +184,7 @@ def _administrator(scope: Scope) -> Iterable[Right]:
     """Yield the rights of the first `run`, which creates the topics, and of `doctor`."""
     yield from (Right("topic", topic, ("Create", "Describe", "DescribeConfigs")) for topic in scope.topics.all)
     yield Right("topic", scope.topics.leases, ("Create", "Describe"))
+    yield Right("topic", scope.topics.chain, ("Create", "Describe"))
     yield Right("topic", scope.topics.queues, ("Read",))
     # A new deployment begins at the newest feature level.
     yield from (Right("topic", topic, ("Write",)) for topic in scope.topics.control)
@@ -188,6 +201,8 @@ ROLES: Mapping[str, Callable[[Scope], Iterable[Right]]] = {
     "mirror": _mirror,
     "coordinator": _coordinator,
     "recorder": _recorder,
+    "publisher": _publisher,
+    "auditor": _auditor,
     "standby": _standby,
     "operator": _operator,
     "importer": _importer,

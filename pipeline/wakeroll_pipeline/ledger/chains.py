@@ -111,7 +111,9 @@ class _Chain:
     def __init__(self, head: Line | None) -> None:
         self.head = head
         self.stored = head
-        """The newest line that is in a commit. Only such a line is published: another one may be lost in a crash."""
+        """The newest line that is in a commit. A process that dies may lose another one."""
+        self.gathered: Line | None = None
+        """The newest line in the table `chain`. It is published: the loss of its own table does not remove it."""
         self.last: dict[str, int] = {}
         """Stream -> last position in the table."""
         self.found: list[Line] = []
@@ -124,14 +126,21 @@ class Chains:
     Threads may append to different tables at once.
     """
 
-    def __init__(self, warehouse: Folder) -> None:
-        """Prepare; nothing is read before the first append."""
+    def __init__(self, warehouse: Folder, publish: Callable[[Sequence[Head]], None] | None = None) -> None:
+        """Prepare; nothing is read before the first append.
+
+        Args:
+            warehouse: folder of the tables.
+            publish: receives the newest line of each table, after lines were appended to the table `chain`. It must
+                neither wait nor fail.
+        """
         self.warehouse = Place.of(warehouse)
         self._lock = Lock()
         self._chains: dict[str, _Chain] = {}
         self._waiting: list[Line] = []
         """Lines that are in commits, and not in the table `chain` yet."""
         self._gathered_ms = now_ms()
+        self._publish = publish
 
     def begin(self) -> dict[str, int]:
         """Read the newest lines of all tables, before upkeep deletes the commits that have them.
@@ -274,10 +283,16 @@ class Chains:
         with self._lock:
             for line in waiting:
                 chain = self._chains.get(line.table)
-                if chain is not None and (chain.stored is None or chain.stored.number < line.number):
-                    chain.stored = line
+                if chain is not None:
+                    chain.gathered = line
+                    if chain.stored is None or chain.stored.number < line.number:
+                        chain.stored = line
+            gathered = [chain.gathered for chain in self._chains.values() if chain.gathered is not None]
         self._gathered_ms = now_ms()
-        log.info("chain of the tables: %s", text_of_heads(self.heads()))
+        heads = [Head(line.table, line.number, line.line_hash) for line in gathered]
+        log.info("chain of the tables: %s", text_of_heads(heads))
+        if self._publish is not None:
+            self._publish(heads)
 
     def heads(self) -> list[Head]:
         """Return the newest line of each table, as far as it is stored; of tables that this process has looked at."""
@@ -293,6 +308,7 @@ class Chains:
             known = 0 if gathered is None else gathered.number
             tail = lines_in_commits(self.warehouse / table.name, delta.version(), known)
             chain = _Chain(tail[-1] if tail else gathered)
+            chain.gathered = gathered
             with connected(self.warehouse) as connection:
                 source = _source(delta, self.warehouse / table.name, table)
                 chain.last = highest_positions(connection, source, table)

@@ -5,14 +5,17 @@ from contextlib import ExitStack
 from typing import Any
 
 from wakeroll.connection import Topics
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll_model.partitioner import ControlPartition
-from wakeroll_model.rows import DECISIONS, EVENTS, RECORDED
+from wakeroll_model.rows import CHAINED, DECISIONS, EVENTS, RECORDED
+from wakeroll_pipeline.kafka.published_lines import forget_published
+from wakeroll_pipeline.ledger.chains import newest_line
 from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.recovery.batch_files import offsets_in
 from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, progress_of
 from wakeroll_pipeline.recovery.record_turn import begin_recording_again
+from wakeroll_pipeline.runtime.process_name import process_name
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Place
@@ -97,5 +100,25 @@ def restore_tables(settings: Settings, stack: ExitStack) -> list[str]:
     begin_recording_again(settings, stack)
     return [
         f"record writes {', '.join(lost)} again, from the first records that Kafka has; rows from records that Kafka "
-        "has deleted are lost"
+        "has deleted are lost",
+        *_forget_lost_chains(settings),
     ]
+
+
+def _forget_lost_chains(settings: Settings) -> list[str]:
+    """Publish that lines of chains which were lost too do not count any more; return sentences for the operator.
+
+    A chain that the table `chain` still has continues: its lines stay in it.
+    """
+    begun = [table.name for table in CHAINED if newest_line(settings.warehouse, table.name) is None]
+    topic = settings.connection.topics.chain
+    try:
+        forgotten = forget_published(settings.connection, begun, "the tables were lost", process_name("restore"))
+    except NotReachable as error:
+        return [
+            f"the lines that were published in {topic} count as before, so `wakeroll check --bootstrap` will miss "
+            f"them: {error}"
+        ]
+    if not forgotten:
+        return []
+    return [f"the chains of {', '.join(forgotten)} begin again; their lines in {topic} do not count any more"]

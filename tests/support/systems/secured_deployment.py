@@ -28,7 +28,7 @@ ORDERS, INVOICES = "orders", "invoices"
 """Topics of messages, with two queues each."""
 USERS: Mapping[str, tuple[str, ...]] = {
     "observer": ("observer",),
-    "jobs": ("coordinator", "recorder"),
+    "jobs": ("coordinator", "recorder", "publisher"),
     "billing": ("client",),
     "audit": ("client",),
     "shop": ("producer",),

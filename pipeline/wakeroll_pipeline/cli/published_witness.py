@@ -1,0 +1,60 @@
+"""The part of `check` that asks Kafka which lines of the chains the recorder has published."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from wakeroll.errors import NotReachable
+from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from wakeroll_model.chain import Published
+    from wakeroll_pipeline.questions.quality.rule import RuleResult
+
+
+class Witness:
+    """The published lines as of its creation, and the result of their rule."""
+
+    def __init__(self, settings: Settings | None) -> None:
+        """Read the records at the brokers of a deployment; None: nobody has asked, and there is no result.
+
+        If no broker answers, or if they deny it, the result says so.
+        """
+        self._settings = settings
+        self._published: Sequence[Published] | None = None
+        self._problem = ""
+        self._sentence = ""
+        if settings is None:
+            return
+        from wakeroll_pipeline.kafka.published_lines import read_published
+
+        try:
+            self._published = read_published(settings.connection)
+        except NotReachable as error:
+            self._problem = str(error)
+
+    def added_to(self, outcomes: "Sequence[RuleResult]") -> "Sequence[RuleResult]":
+        """Return the results of the other rules with that of the published lines, behind those that compare rows."""
+        if self._settings is None:
+            return outcomes
+        from wakeroll_pipeline.questions.quality.published_check import RULE, check_published, sentence_of
+        from wakeroll_pipeline.questions.quality.rule import RuleResult
+
+        topic = self._settings.connection.topics.chain
+        if self._problem:
+            result = RuleResult(RULE, not_checked=self._problem)
+        else:
+            result = check_published(self._settings.warehouse, self._published, topic)
+        self._sentence = sentence_of(result, self._published, topic)
+        at = max((number for number, one in enumerate(outcomes, 1) if one.rule.suite == RULE.suite), default=0)
+        return [*outcomes[:at], result, *outcomes[at:]]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The part of the JSON document about the published lines; empty if nobody has asked."""
+        return {} if self._settings is None else {"published": self._sentence or None}
+
+    def tell(self, out: Output) -> None:
+        """Print what the published lines show."""
+        if self._sentence:
+            out.print(self._sentence, soft_wrap=True, markup=False)
