@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-LineKind = Literal["begin", "rows", "found", "gap", "cut", "kept"]
+LineKind = Literal["begin", "rows", "found", "gap", "cut", "kept", "lost", "unproven"]
 """Kind of a line.
 
 - ``begin``: the first line. Rows up to its positions were there before the chain, and are not proven. A table that was
@@ -22,9 +22,13 @@ LineKind = Literal["begin", "rows", "found", "gap", "cut", "kept"]
 - ``gap``: positions that no row will have, such as records that Kafka had deleted before they were read.
 - ``cut``: rows up to its positions are about to be deleted or replaced, for its reason.
 - ``kept``: the rows up to its positions that are left after the cut before it. It replaces the lines before it.
+- ``lost``: positions of one stream whose rows are lost, as an operator has accepted, for its reason.
+- ``unproven``: rows up to its positions that differ from those of an earlier line, as an operator has accepted.
 """
 PROVING = ("rows", "found")
 """Kinds of lines that prove the rows behind the positions of the lines before them."""
+WITHOUT_ROWS = ("gap", "lost", "unproven")
+"""Kinds of lines that cover no rows: they only say what is missing, or was accepted."""
 
 
 NOWHERE = -2
@@ -41,14 +45,14 @@ class Line(Struct, frozen=True, kw_only=True):
     at_ms: int
     """Time of the recorder (epoch ms)."""
     rows: int
-    """Number of rows that it covers; of a gap, the number of positions."""
+    """Number of rows that it covers; of a gap and of lost rows, the number of positions."""
     positions: dict[str, int]
     """Stream with rows in this line -> last position, sorted by stream. A line covers the positions behind those of
     the lines before it."""
     rows_hash: str
     """`hash_of_rows` in hexadecimal; empty if the kind has no rows."""
     reason: str = ""
-    """Why there is a gap or a cut."""
+    """Why there is a gap or a cut, or why rows were accepted as lost."""
     line_hash: str = ""
     """`hash_of_line` in hexadecimal."""
 
@@ -124,7 +128,7 @@ def floor_of(lines: Sequence[Line], ends: Mapping[str, int] | None) -> dict[str,
     floor: dict[str, int] = {}
     reached: dict[str, int] = {}
     for line in lines:
-        if line.kind == "gap":
+        if line.kind in WITHOUT_ROWS:
             continue
         if line.kind == "begin":
             floor.clear()

@@ -142,14 +142,14 @@ class ChainRow(Struct, frozen=True, kw_only=True):
 
     table_name: Annotated[str, Meta(description="table whose rows the line covers")]
     number: Annotated[int, Meta(ge=1, description="number of the line in the chain of its table, from 1")]
-    kind: Annotated[LineKind, Meta(description="kind of the line: begin, rows, found, gap, cut, kept")]
+    kind: Annotated[LineKind, Meta(description="kind: begin, rows, found, gap, cut, kept, lost, unproven")]
     at_ms: Annotated[int, Meta(description="time of the recorder (epoch ms)")]
-    rows: Annotated[int, Meta(ge=0, description="number of rows that the line covers; of a gap, of positions")]
+    rows: Annotated[int, Meta(ge=0, description="number of rows that the line covers; of gap or lost: of positions")]
     positions: Annotated[
         str, Meta(description="last position of each stream with rows in the line, as a JSON object, sorted by stream")
     ]
     rows_hash: Annotated[str, Meta(description="SHA-256 of the rows, in hexadecimal; empty if the kind has none")]
-    reason: Annotated[str, Meta(description="why there is a gap or a cut; empty for other kinds")]
+    reason: Annotated[str, Meta(description="reason of a gap, a cut or a loss; empty for other kinds")]
     line_hash: Annotated[str, Meta(description="SHA-256 of the line and of the one before it, in hexadecimal")]
 
 

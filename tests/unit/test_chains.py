@@ -16,9 +16,10 @@ from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, SNAPSHOTS, C
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.chains import METADATA, Chains, gathered_lines
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, whole_versions
+from wakeroll_pipeline.ledger.proven_rows import chain_of
 from wakeroll_pipeline.ledger.row_hashes import parts_of
 from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
-from wakeroll_pipeline.questions.quality.chain_check import ChainCheck, broken_chain, chain_of
+from wakeroll_pipeline.questions.quality.chain_check import ChainCheck, broken_chain
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage.place import Place
 

@@ -35,7 +35,8 @@ def explain(
     with ledger(settings_of(config, home=home), out, engine) as opened:
         found = explained(opened, group, asked, at_ms)
     if as_json:
-        write_document({"answer": found.answer, "steps": [step._asdict() for step in found.steps]})
+        steps = [step._asdict() for step in found.steps]
+        write_document({"answer": found.answer, "steps": steps, "missing": found.missing})
         return
     out.print(found.answer, style="bold")
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -44,3 +45,5 @@ def explain(
     for step in found.steps:
         table.add_row(str(EpochMs(step.at_ms)), step.what, f"[dim]{step.where}[/]" if step.where else "")
     out.print(table)
+    for missing in found.missing:
+        out.print(f"[yellow]this history has a gap:[/] {missing}", soft_wrap=True)

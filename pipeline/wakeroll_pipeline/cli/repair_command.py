@@ -12,15 +12,26 @@ from wakeroll_pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConf
 from wakeroll_pipeline.cli.output import Output
 
 if TYPE_CHECKING:
-    from wakeroll_pipeline.jobs.repair_plan import RepairPlan
+    from collections.abc import Iterable
+
+    from wakeroll_pipeline.jobs.loss_plan import LossPlan
+    from wakeroll_pipeline.jobs.repair_plan import Finding, RepairPlan
 
 out = Output(highlight=False)
 
 Yes = Annotated[bool, typer.Option("--yes", help="Carry out the plan without a question; default: ask in a terminal.")]
+AcceptLosses = Annotated[
+    bool,
+    typer.Option(
+        "--accept-losses",
+        help="Record in the chain that the rows which cannot be had again are lost; default: ask in a terminal.",
+    ),
+]
 
 
 def repair(
     yes: Yes = False,
+    accept_losses: AcceptLosses = False,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     prefix: Prefix = None,
@@ -30,8 +41,8 @@ def repair(
     """Make missing, wrong and damaged rows of the tables again, while `run` is stopped; the plan is shown first.
 
     With --bootstrap, events and decisions come from Kafka as far as its log has them. Other decisions and snapshots
-    come from a replay of events, assignments and offsets from decisions. The exit code is 1 if the plan was not carried
-    out, or rows cannot be had again.
+    come from a replay of events, assignments and offsets from decisions. Rows that cannot be had again can be recorded
+    as lost. The exit code is 1 if the plan was not carried out, or rows are lost and that is not on record.
     """
     try:
         from wakeroll_pipeline.jobs.repair import repair as carry_out
@@ -44,27 +55,46 @@ def repair(
     asked: list[bool] = []
 
     def confirm(plan: "RepairPlan") -> bool:
-        _write(plan)
+        _write(plan.findings)
         asked.append(yes or (sys.stdin.isatty() and typer.confirm("change the tables?")))
         return asked[-1]
 
+    def accept(plan: "LossPlan") -> bool:
+        _write(plan.findings)
+        return accept_losses or (
+            not yes and sys.stdin.isatty() and typer.confirm("record these rows as lost for ever?")
+        )
+
     with reading(warehouse_of(settings)):
-        plan = carry_out(settings, confirm)
-    left = sum(one.rows for one in plan.findings if not one.source)
-    if not plan.changes:
-        _write(plan)
-        out.print("nothing to repair" if not plan.findings else "nothing else can be repaired from the tables")
-    elif not asked[-1]:
+        done = carry_out(settings, confirm, accept)
+    left = sum(one.rows for one in done.findings if not one.source and not one.is_on_record)
+    recorded = sum(one.rows for one in done.findings if one.is_on_record)
+    if asked and not asked[-1]:
         out.print("nothing has changed; repeat the command with --yes to carry out the plan")
         raise typer.Exit(BROKEN)
-    else:
-        for change in plan.changes:
-            out.print(f"{change.table.name}: {len(change.deleted)} keys deleted, {len(change.appended)} rows appended")
+    for change in done.changes:
+        out.print(f"{change.table.name}: {len(change.deleted)} keys deleted, {len(change.appended)} rows appended")
+    for change in done.refused:
+        out.print(
+            f"{change.table.name} was not repaired: other rows of it differ from those that were written, and the "
+            "repair would hide that",
+            soft_wrap=True,
+        )
+    for loss in done.on_record:
+        out.print(loss.text, soft_wrap=True)
+    if recorded:
+        out.print(f"{recorded} rows are lost, and on record from now on")
+    elif not done.changes:
+        out.print("nothing to repair" if not done.findings else "nothing else can be repaired from the tables")
     if left:
-        out.print(f"{left} rows cannot be had again from the tables", soft_wrap=True)
+        out.print(
+            f"{left} rows cannot be had again from the tables; to record them as lost for ever, repeat the command "
+            "with --accept-losses",
+            soft_wrap=True,
+        )
     raise typer.Exit(BROKEN if left else HOLDS)
 
 
-def _write(plan: "RepairPlan") -> None:
-    for finding in plan.findings:
+def _write(findings: "Iterable[Finding]") -> None:
+    for finding in findings:
         out.print(finding.text, soft_wrap=True)

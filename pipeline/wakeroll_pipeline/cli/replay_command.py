@@ -11,7 +11,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 from wakeroll_model.decision_order import without_era
 from wakeroll_model.records import UNREADABLE
-from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, reported_failure, write_junit
+from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
@@ -66,7 +66,7 @@ def replay(
     """Decide again from the archived log, and compare with the recorded decisions byte for byte.
 
     The state is compared with each snapshot on the way. The exit code is 1 if a decision or a snapshot differs, and 3
-    if none does but some decisions cannot be compared.
+    if none does but some decisions cannot be compared, and no operator has accepted that (see `wakeroll repair`).
     """
     from wakeroll_pipeline.ledger.archived_log import Period
     from wakeroll_pipeline.questions.replay_check import replay_group
@@ -84,7 +84,7 @@ def replay(
         looked_at = tables_looked_at(opened) if as_json or junit is not None else []
     differences = sum(one.differences for one in checks)
     unequal = [(one.shard, snapshot) for one in checks for snapshot in one.unequal]
-    code = BROKEN if differences or unequal else NOT_CHECKED if _sum(checks, "unknown") else HOLDS
+    code = BROKEN if differences or unequal else NOT_CHECKED if any(_is_open(one) for one in checks) else HOLDS
     if junit is not None:
         write_junit(junit, clock.run(), map(_case_of, checks), looked_at)
     if as_json:
@@ -105,6 +105,8 @@ def replay(
     for one in checks:
         if one.unknown:
             out.print(f"{one.shard}: {one.unknown} decisions cannot be compared: {one.why}", soft_wrap=True)
+        if one.lost:
+            out.print(f"{one.shard}: {one.lost} decisions are missing on record, and were not compared")
     if not_recorded := _sum(checks, "not_recorded"):
         out.print(f"the log leads to {not_recorded} more decisions that the tables do not hold yet")
     raise typer.Exit(code)
@@ -124,13 +126,18 @@ def _replay_all(opened: Ledger, partitions: int, period: "Period") -> "list[Chec
     return replay_here(opened, partitions, period)
 
 
+def _is_open(one: "Checked") -> bool:
+    return bool(one.unknown) and not one.is_on_record
+
+
 def _case_of(one: "Checked") -> Case:
     begin = "the start" if one.after < 0 else f"the snapshot at {one.after}"
     name = f"{one.shard} from {begin}" if not one.unknown else f"{one.shard}: {one.why}"
     says = f"{one.events} events lead to the recorded decisions, of which {one.compared} are compared"
     says += f", and to the states of {one.snapshots} snapshots"
     if one.unknown:
-        return Case("decisions", name, says, "not_checked", f"{one.unknown} decisions cannot be compared: {one.why}")
+        status: Status = "skipped" if one.is_on_record else "not_checked"
+        return Case("decisions", name, says, status, f"{one.unknown} decisions cannot be compared: {one.why}")
     lines = [
         f"seq {difference.seq}, {field}: recorded {recorded}, decided again {decided}"
         for difference in one.first
@@ -139,6 +146,8 @@ def _case_of(one: "Checked") -> Case:
     if one.differences:
         lines.insert(0, f"{one.differences} decisions differ; the first:")
     lines += [_text_of_snapshot(snapshot) for snapshot in one.unequal]
+    if one.lost and not lines:
+        return Case("decisions", name, says, "skipped", f"{one.lost} decisions are missing on record")
     return Case("decisions", name, says, "broken" if lines else "ok", "\n".join(lines))
 
 

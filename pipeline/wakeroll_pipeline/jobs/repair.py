@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import SNAPSHOTS
-from wakeroll_pipeline.jobs.repair_plan import Change, RepairPlan, plan_repair
+from wakeroll_pipeline.jobs.loss_plan import LossPlan, plan_losses
+from wakeroll_pipeline.jobs.repair_plan import Change, Finding, RepairPlan, plan_repair
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.delta_files import literal, open_delta, quoted
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.losses import Loss
+from wakeroll_pipeline.ledger.row_hashes import stream_of
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.recovery.record_turn import Turn
 from wakeroll_pipeline.runtime.deciding_queries import RECORD
@@ -29,11 +31,30 @@ _DELETED_AT_ONCE = 200
 """Rows in the condition of a deletion; Delta rewrites the files that have some of them."""
 _REASON = "rows were made again by `wakeroll repair`"
 """Reason in the chain of a table."""
+_ACCEPTED = "what is missing was accepted as lost"
+_CHANGED = "the tables have changed since the plan was shown, and nothing was repaired; try again"
 _APPENDED_AT_ONCE = 20_000
 """Rows of an append, as in `record`."""
 
 
-def repair(settings: Settings, confirm: Callable[[RepairPlan], bool]) -> RepairPlan:
+class Repaired(NamedTuple):
+    """The result of a repair."""
+
+    findings: Sequence[Finding]
+    """All findings: those that were mended have a source. Losses that were on record before are not among them."""
+    changes: Sequence[Change]
+    """The changes that were carried out, or that were planned last and not confirmed."""
+    refused: Sequence[Change] = ()
+    """Changes that were not made, because they would prove rows that differ from those that were written."""
+    on_record: Sequence[Loss] = ()
+    """Losses that an operator had accepted before."""
+
+
+def repair(
+    settings: Settings,
+    confirm: Callable[[RepairPlan], bool],
+    accept: Callable[[LossPlan], bool] = lambda _: False,
+) -> Repaired:
     """Make rows of the tables again, as a plan says, if it is confirmed; before that, nothing is changed.
 
     A crash in between is harmless: the next repair finds the rest.
@@ -42,9 +63,8 @@ def repair(settings: Settings, confirm: Callable[[RepairPlan], bool]) -> RepairP
         settings: settings of the deployment; if they name a broker, rows come from Kafka's log first.
         confirm: called with a plan if there is something to change; returns whether to carry it out. It is called twice
             if rows come from Kafka and others can be made from them.
-
-    Returns:
-        The findings, and the changes that were carried out, or that were planned last and not confirmed.
+        accept: called with what cannot be had again and is not on record yet, if there is something; returns whether
+            the chain of the tables may say so.
 
     Raises:
         InvalidUsage: a process writes the tables, or they have changed since the plan; or they are not of this release.
@@ -52,29 +72,65 @@ def repair(settings: Settings, confirm: Callable[[RepairPlan], bool]) -> RepairP
         NotReachable: no broker answered, and a lease is in Kafka.
         UnreadableTable: a table cannot be read; repair its files first.
     """
-    found = RepairPlan([], [])
+    findings: list[Finding] = []
+    changes: list[Change] = []
+    later: list[Change] = []
     with ExitStack() as stack:
         locks = stack.enter_context(process_locks(settings, [RECORD]))
         turn: Turn | None = None
         # Rows from Kafka come first: they are exact, and others can be made from them.
         for plan_now in (_plan_from_kafka, _plan) if settings.bootstrap else (_plan,):
             plan = plan_now(settings)
-            found = RepairPlan([*found.findings, *plan.findings], [*found.changes, *plan.changes])
+            findings += plan.findings
+            changes += plan.changes
             _refuse_old_tables(settings, plan.changes)
             if not plan.changes:
                 continue
             if not confirm(plan):
-                break
+                return Repaired(findings, changes)
             turn = turn or Turn(settings, locks.turn_lease)
             # A writer that was suspended may have appended until the turn excluded it.
             if plan_now(settings) != plan:
-                raise InvalidUsage(
-                    "the tables have changed since the plan was shown, and nothing was repaired; try again"
-                )
+                raise InvalidUsage(_CHANGED)
+            later += [one for one in plan.changes if not one.is_exact]
             for change in plan.changes:
+                if change.is_exact:
+                    turn.confirm()
+                    _carry_out(settings, change, turn.number)
+        losses = _plan_losses(settings, findings, later)
+        refused: list[Change] = []
+        is_accepted = bool(losses.tables) and accept(losses)
+        if is_accepted:
+            turn = turn or Turn(settings, locks.turn_lease)
+            if _plan_losses(settings, findings, later) != losses:
+                raise InvalidUsage(_CHANGED)
+            for its in losses.tables:
+                turn.confirm()
+                append = ArrowSink(turn.number).append
+                Chains(settings.warehouse).accept(its.table, its.ends, its.lines, _ACCEPTED, append)
+        else:
+            unproven = {its.table.name for its in losses.tables if its.has_unproven}
+            refused = [one for one in later if one.table.name in unproven]
+        for change in later:
+            if change not in refused:
+                assert turn is not None, "the changes were confirmed"
                 turn.confirm()
                 _carry_out(settings, change, turn.number)
-    return found
+    return Repaired(
+        [
+            *(one for one in findings if one.source),
+            *(structs.replace(one, is_on_record=is_accepted) for one in losses.findings),
+        ],
+        [one for one in changes if one not in refused],
+        refused,
+        losses.on_record,
+    )
+
+
+def _plan_losses(settings: Settings, findings: Sequence[Finding], changes: Sequence[Change]) -> LossPlan:
+    detail = "" if settings.bootstrap else "Kafka's log was not read, because no broker is named"
+    with duck_ledger(settings.warehouse, refuse_large=False) as ledger:
+        return plan_losses(ledger, findings, changes, detail)
 
 
 def _plan_from_kafka(settings: Settings) -> RepairPlan:
@@ -113,7 +169,13 @@ def _carry_out(settings: Settings, change: Change, number: int) -> None:
         # The chain has a line for these positions already: its hash proves that the rows are the original ones.
         _change_rows(place, change, number, properties, commit)
         return
-    with Chains(settings.warehouse).rewriting(change.table, None, _REASON, ArrowSink(number).append):
+    ends: dict[str, int] = {}
+    for row in (*change.deleted, *change.appended):
+        values = structs.asdict(row)
+        stream, position = stream_of(change.table, values), values[change.table.position]
+        ends[stream] = max(position, ends.get(stream, position))
+    # Lines behind these rows stay, so they still prove theirs.
+    with Chains(settings.warehouse).rewriting(change.table, ends, _REASON, ArrowSink(number).append):
         _change_rows(place, change, number, properties, commit)
 
 
@@ -137,7 +199,7 @@ def _parts(rows: Sequence[Struct], size: int) -> Iterator[Sequence[Struct]]:
 
 def _key_condition(key: Sequence[str], row: Struct) -> str:
     """Return the SQL condition that a row has the key of this one."""
-    values: dict[str, Any] = msgspec.structs.asdict(row)
+    values: dict[str, Any] = structs.asdict(row)
     return " and ".join(
         f"{quoted(name)} = {values[name] if isinstance(values[name], int) else literal(values[name])}" for name in key
     )

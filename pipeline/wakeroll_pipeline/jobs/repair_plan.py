@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from wakeroll_model.decision_order import era_of
 from wakeroll_model.decisions import Cause, Kind
-from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, OFFSETS, SNAPSHOTS, DecisionRow, Table
+from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, DecisionRow, Table
 from wakeroll_pipeline.jobs.replayed_rows import Replayed, read_again, replay_all
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.operators.ledger_rows import PlacedRow, ReadDecision, assignment_rows, offset_rows
@@ -33,6 +33,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     """Rows from which these are made again, in words; empty if they cannot be had."""
     detail: str = ""
     """More about it, as a sentence; empty if there is nothing to say."""
+    is_on_record: bool = False
+    """Whether the chain says since this repair that the rows are lost."""
 
     @property
     def text(self) -> str:
@@ -124,10 +126,20 @@ _Placed = tuple[str, int, Problem]
 
 
 def findings_of(table: Table, rows: Iterable[_Placed], source: str, detail: str = "") -> list[Finding]:
-    """Return findings for rows in order: one for each run of rows with the same stream and problem."""
+    """Return findings for rows in order: one for each run of rows with the same stream and problem.
+
+    Missing records and decisions are a run if their numbers are successive.
+    """
     found = []
-    for (stream, problem), run in groupby(rows, lambda one: (one[0], one[2])):
-        positions = [position for _, position, _ in run]
+    is_dense = table in (EVENTS, DECISIONS)
+
+    # Rows of other tables are not numbered without gaps: nothing sound is between them.
+    def run_of(numbered: tuple[int, _Placed]) -> tuple[str, Problem, int]:
+        number, (stream, position, problem) = numbered
+        return stream, problem, position - number if is_dense else 0
+
+    for (stream, problem, _), run in groupby(enumerate(rows), run_of):
+        positions = [position for _, (_, position, _) in run]
         found.append(
             Finding(
                 table=table.name,

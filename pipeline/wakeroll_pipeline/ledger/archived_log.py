@@ -13,13 +13,14 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.partitioner import ControlPartition, partition_of
 from wakeroll_model.records import Record, kind_of_topic, shard_of
 from wakeroll_model.resharding import number_of
-from wakeroll_model.rows import SnapshotRow
+from wakeroll_model.rows import SNAPSHOTS, SnapshotRow
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import READABLE
 from wakeroll_model.signing import OnRecord
 from wakeroll_model.snapshot_proof import differences
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll_pipeline.ledger.ledger import Ledger, one_row
+from wakeroll_pipeline.ledger.losses import Loss, Range, losses_of, lost_decisions
 from wakeroll_pipeline.ledger.shard_growth import GrowingShard, Step, number_at, numbers_of, steps_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, read_snapshots, snapshot_keys
 
@@ -74,6 +75,8 @@ class Stretch(Struct, frozen=True, kw_only=True):
     snapshots: Mapping[int, str] = {}
     """Offset of the last record in each snapshot that the replay passes -> SHA-256 of its body, in hexadecimal; empty
     if they are not compared."""
+    lost: Sequence[Range] = ()
+    """Ranges of the decisions of this era that are missing on record."""
 
     @property
     def shard_name(self) -> str:
@@ -99,6 +102,8 @@ class Unknown(Struct, frozen=True, kw_only=True):
     last: int
     why: str
     """Reason, such as the missing records, as a part of a sentence."""
+    is_on_record: bool = False
+    """Whether the missing records are lost on record."""
 
 
 class Replayable(NamedTuple):
@@ -106,6 +111,8 @@ class Replayable(NamedTuple):
 
     stretches: list[Stretch]
     unknown: list[Unknown]
+    losses: Sequence[Loss] = ()
+    """Rows that are lost on record."""
 
 
 class _Era(NamedTuple):
@@ -134,13 +141,15 @@ def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int
     """
     decided, keys = _decided(ledger), snapshot_keys(ledger)
     logs = _archived(ledger, asked)
+    losses = losses_of(ledger)
+    lost = lost_decisions(losses)
     highest, due_ms = _highest_derived(ledger), _due_ms(ledger)
     newest = {place: max(one.era for one in its) for place, its in decided.items()}
-    found = Replayable([], [])
+    found = Replayable([], [], losses)
 
     def choose(damaged: Set[SnapshotKey]) -> list[SnapshotRow]:
         nonlocal found
-        found = Replayable([], [])
+        found = Replayable([], [], losses)
         for place, (first, last) in sorted(asked.items()):
             known = decided.get(place, [])
             # An era may read again records that earlier eras decided; their verdict on a signature stays valid.
@@ -161,6 +170,7 @@ def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int
                 body=bodies.get(_start_of(one)),
                 steps=steps.get((one.topic, one.partition), ()),
                 last_seq=max(one.last_seq, highest.get(one.shard_name, 0)),
+                lost=lost.get(one.shard_name, ()),
                 due_ms=due_ms if one.era >= newest.get((one.topic, one.partition), 1) else None,
             )
             for one in found.stretches
@@ -181,6 +191,7 @@ def differs(ledger: Ledger, stretch: Stretch, offset: int, states: Sequence[byte
 def with_snapshots(ledger: Ledger, found: Replayable) -> Replayable:
     """Return stretches with the snapshots that their replay passes."""
     digest = "sha256(body)" if ledger.engine == "duckdb" else "sha2(body, 256)"
+    snapshots = [one for one in found.losses if one.table == SNAPSHOTS.name]
     passed: dict[tuple[str, int, int], dict[int, str]] = {}
     rows = ledger.stream(
         f"select topic, partition, era, snapshots.offset, {digest} from snapshots "
@@ -189,6 +200,8 @@ def with_snapshots(ledger: Ledger, found: Replayable) -> Replayable:
         newest=READABLE[-1],
     )
     for topic, partition, era, offset, its_digest in rows:
+        if any(one.shard == _name((topic, partition), era) and one.has(offset) for one in snapshots):
+            continue
         passed.setdefault((topic, partition, era), {})[offset] = its_digest
     return found._replace(
         stretches=[
@@ -249,20 +262,27 @@ def _add(
 ) -> None:
     """Add the requested records of an archived run: those after the nearest snapshot can be replayed, others cannot."""
     begin, end = asked
+    shard = shard_of(*place)
+    loss = next((one for one in found.losses if one.shard == shard and one.has(run.first - 1)), None)
+    is_first = run.is_first and loss is None
     starts = [start for start in era.starts if start >= max(run.first - 1, era.overlaps)]
-    if era.number == 1 and run.is_first:
+    if era.number == 1 and is_first:
         starts.insert(0, -1)
     after = max((start for start in starts if start < begin), default=None)
     if after is None:
         after = min((start for start in starts if start < end), default=None)
+        is_on_record = False
         if era.overlaps >= 0:
             why = "the log was truncated, and the same offsets hold other records now"
-        elif run.is_first:
+        elif loss is not None:
+            why, is_on_record = loss.text, True
+        elif is_first:
             why = "no snapshot shows the state at the start of the era"
         else:
             why = f"records before {run.first} are not archived"
         last = end if after is None else after
-        found.unknown.append(Unknown(shard_name=_name(place, era.number), first=begin, last=last, why=why))
+        name = _name(place, era.number)
+        found.unknown.append(Unknown(shard_name=name, first=begin, last=last, why=why, is_on_record=is_on_record))
     if after is not None:
         topic, partition = place
         found.stretches.append(

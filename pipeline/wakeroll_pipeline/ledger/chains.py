@@ -6,9 +6,10 @@ it is appended to the table `chain` too, because Delta deletes the metadata of o
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import takewhile
 from threading import Lock
+from typing import Literal, NamedTuple
 
 import duckdb
 import msgspec
@@ -16,7 +17,18 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import DeltaTable
 
 from wakeroll.epoch_ms import now_ms
-from wakeroll_model.chain import NOWHERE, Head, Line, LineKind, Part, floor_of, hash_of_rows, linked, text_of_heads
+from wakeroll_model.chain import (
+    NOWHERE,
+    WITHOUT_ROWS,
+    Head,
+    Line,
+    LineKind,
+    Part,
+    floor_of,
+    hash_of_rows,
+    linked,
+    text_of_heads,
+)
 from wakeroll_model.records import UNREADABLE
 from wakeroll_model.rows import CHAIN, CHAINED, DECISIONS, EVENTS, ChainRow, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
@@ -47,7 +59,7 @@ METADATA = "wakeroll.lines"
 GATHER_MS = 60_000
 """Shortest time between two appends to the table `chain` (ms)."""
 
-_NUMBERED = {EVENTS.name: 0, DECISIONS.name: 1}
+FIRST_POSITIONS = {EVENTS.name: 0, DECISIONS.name: 1}
 """Table whose positions have no gaps -> first position of a stream."""
 _RECENT = 2_000
 """Newest lines of a table that are read at a start."""
@@ -118,6 +130,17 @@ class _Chain:
         """Stream -> last position in the table."""
         self.found: list[Line] = []
         """The line about what the recorder found at its start, and no other line says; usually none."""
+
+
+class Accepted(NamedTuple):
+    """A loss that an operator has accepted."""
+
+    kind: Literal["lost", "unproven"]
+    positions: Mapping[str, int]
+    """Of lost rows: their stream, and the last one of successive positions."""
+    rows: int
+    """Of lost rows: the number of positions; of others, the number of rows that are missing, 0 if they were edited."""
+    reason: str
 
 
 class Chains:
@@ -228,6 +251,30 @@ class Chains:
         yield
         self._keep(table, floor, append)
 
+    def accept(
+        self, table: Table, ends: Mapping[str, int], losses: Iterable[Accepted], reason: str, append: Append
+    ) -> None:
+        """Record that rows are lost, or differ from those that were written, and prove what is left of the table.
+
+        After a crash in between, the rows up to the cut are not proven until `finish` is called.
+
+        Args:
+            table: the table.
+            ends: stream -> highest position whose line is replaced; the lines behind it stay.
+            losses: what is lost.
+            reason: reason of the cut, as users read it.
+            append: appends rows to the table in a folder.
+        """
+        chain = self._chain_of(table, open_delta(self.warehouse / table.name))
+        if chain.head is None:
+            begin = _line(table, "begin", chain.last, 0, "", "", None)
+            with self._lock:
+                chain.head = begin
+                self._waiting.append(begin)
+        with self.rewriting(table, ends, reason, append) if ends else nullcontext():
+            for one in losses:
+                self._add(table, one.kind, one.positions, one.rows, "", one.reason, append)
+
     def finish(self, table: Table, append: Append) -> None:
         """Record what is kept of a table, if a deletion was interrupted."""
         folder = self.warehouse / table.name
@@ -332,7 +379,7 @@ class Chains:
         )
         covered: dict[str, int] = {}
         for line in (*reversed(recent), *tail):
-            if line.kind != "gap":
+            if line.kind not in WITHOUT_ROWS:
                 covered |= {its: max(end, covered.get(its, end)) for its, end in line.positions.items()}
         is_whole = len(recent) < _RECENT
         ranges = {
@@ -358,7 +405,7 @@ class Chains:
     @staticmethod
     def _gaps(table: Table, chain: _Chain, parts: Iterable[OfStream]) -> Iterator[tuple[str, int, int, str]]:
         """Yield the gaps before and within the rows: stream, last missing position, number of positions, reason."""
-        first = _NUMBERED.get(table.name)
+        first = FIRST_POSITIONS.get(table.name)
         if first is None:
             return
         for part in parts:

@@ -4,7 +4,7 @@ Each decision names its cause, so the chain is read from the tables and not gues
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.strategies import pinned
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll_pipeline.ledger.ledger import Ledger, Row, Value, any_of, one_row
+from wakeroll_pipeline.questions.missing_history import missing_history
 
 
 class Step(NamedTuple):
@@ -37,6 +38,8 @@ class Explanation(NamedTuple):
 
     answer: str
     steps: list[Step]
+    missing: Sequence[str] = ()
+    """Decisions and records of the group's shard that are lost on record, as phrases: they may have been about it."""
 
 
 _NEWEST = "order by era desc, seq desc"
@@ -86,7 +89,8 @@ def explain(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None = Non
     if last.to is None:
         steps += _unassigned_steps(ledger, group_id, queue, until)
     steps += _kept_steps(ledger, group_id, queue, until)
-    return Explanation(answer, [step for _, step in sorted(steps, key=itemgetter(0))])
+    missing = missing_history(ledger, group_id, to_ms=at_ms)
+    return Explanation(answer, [step for _, step in sorted(steps, key=itemgetter(0))], missing)
 
 
 def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:

@@ -1,5 +1,6 @@
 """Replay: decide again from the archived log, and compare with the recorded decisions byte for byte."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from msgspec import Struct
 
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll_model.decision_order import era_of
+from wakeroll_model.decision_order import era_of, without_era
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
@@ -25,6 +26,7 @@ from wakeroll_pipeline.ledger.archived_log import (
     with_snapshots,
 )
 from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.losses import is_lost
 
 SHOWN = 5
 """Maximum number of differences kept per shard; most later ones follow from the first."""
@@ -71,6 +73,10 @@ class Checked(Struct, frozen=True, kw_only=True):
     """Number of decisions in the table that cannot be replayed."""
     why: str = ""
     """Reason why they cannot be replayed; empty if `unknown` is 0."""
+    is_on_record: bool = False
+    """Whether they cannot be replayed because records are lost on record."""
+    lost: int = 0
+    """Number of decisions of the period that are lost on record; they count in nothing else."""
     snapshots: int = 0
     """Number of snapshots that were compared with the state of the replay after the same record."""
     unequal: list[UnequalSnapshot] = []
@@ -171,7 +177,7 @@ def check(
     shard = stretch.shard(partitions)
     snapshots, unequal = 0, []
     left = _InOrder(recorded)
-    events = compared = not_recorded = 0
+    events = compared = not_recorded = lost = 0
     found: list[Difference] = []
     for record in records:
         if not stretch.after < record.offset <= stretch.last:
@@ -195,6 +201,9 @@ def check(
             found += [Difference(seq, was, None) for seq, was in left.before(decision.seq)]
             was = left.take(decision.seq)
             is_due = stretch.due_ms is not None and record.timestamp_ms <= stretch.due_ms
+            if was is None and is_lost(stretch.lost, decision.seq):
+                lost += 1
+                continue
             if was is None and decision.seq > stretch.last_seq and not is_due:
                 not_recorded += 1
                 continue
@@ -212,6 +221,7 @@ def check(
         not_recorded=not_recorded,
         differences=len(found),
         first=found[:SHOWN],
+        lost=lost,
         snapshots=snapshots,
         unequal=unequal,
     )
@@ -263,17 +273,34 @@ def unknown_of(ledger: Ledger, found: Replayable, period: Period, group_id: str 
 
 def counts_of_unknown(found: Replayable, recorded: Iterable[Recorded]) -> list[Checked]:
     """Return the counts of those recorded decisions that are outside of all stretches, by shard and reason."""
-    counts: dict[tuple[str, str], int] = {}
+    counts: Counter[tuple[str, str, bool]] = Counter()
     for row in recorded:
         if not any(is_in(stretch, row) for stretch in found.stretches):
-            why = next((one.why for one in found.unknown if is_in(one, row)), "their records are not archived")
-            counts[row.shard, why] = counts.get((row.shard, why), 0) + 1
+            counts[row.shard, *_reason(found, row)] += 1
     return [
         Checked(
-            shard=shard, after=-1, events=0, compared=0, not_recorded=0, differences=0, first=[], unknown=count, why=why
+            shard=shard,
+            after=-1,
+            events=0,
+            compared=0,
+            not_recorded=0,
+            differences=0,
+            first=[],
+            unknown=count,
+            why=why,
+            is_on_record=is_on_record,
         )
-        for (shard, why), count in sorted(counts.items())
+        for (shard, why, is_on_record), count in sorted(counts.items())
     ]
+
+
+def _reason(found: Replayable, row: Recorded) -> tuple[str, bool]:
+    """Return why a recorded decision cannot be replayed, and whether that is on record."""
+    shard = without_era(row.shard)
+    if (loss := next((one for one in found.losses if one.shard == shard and one.has(row.offset)), None)) is not None:
+        return loss.text, True
+    unknown = next((one for one in found.unknown if is_in(one, row)), None)
+    return ("their records are not archived", False) if unknown is None else (unknown.why, unknown.is_on_record)
 
 
 def is_in(part: Stretch | Unknown, row: Recorded) -> bool:

@@ -1,5 +1,6 @@
 """The pages and JSON endpoints of questions: what happened, why a queue has its owner, and what a change would do."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -15,6 +16,7 @@ from wakeroll_model.what_if import NotPlayable, Prediction, predict
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.questions.explain import Explanation, explain
 from wakeroll_pipeline.questions.happenings import Happenings, happenings
+from wakeroll_pipeline.questions.missing_history import missing_history
 from wakeroll_pipeline.questions.what_if_answers import document_of, notes_of, words_of
 from wakeroll_pipeline.serve.event_rows import event_rows, kind_counts
 from wakeroll_pipeline.serve.no_answer import NoAnswer
@@ -36,6 +38,8 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for all groups."""
     page: int
     happened: Happenings
+    missing: Sequence[str] = ()
+    """Decisions and records that are lost on record, and may be of this period, as phrases."""
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +60,8 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
     steps: list[StepRow]
     """Oldest first by offset."""
+    missing: Sequence[str] = ()
+    """Decisions and records that are lost on record, and may have been about the queue, as phrases."""
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,10 +137,11 @@ class HistoryPages:
         page = group_query(given).page
 
         found = await history.ask(lambda ledger: _happened(ledger, from_ms, to_ms, group_id, page))
+        missing = await history.ask(lambda ledger: missing_history(ledger, group_id, from_ms, to_ms))
         pages = max(1, -(-found.total // PER_PAGE))
         if page > pages:
             raise NoAnswer(f"page is {page}; this period has {pages}")
-        return Happened(from_ms=from_ms, to_ms=to_ms, group_id=group_id, page=page, happened=found)
+        return Happened(from_ms=from_ms, to_ms=to_ms, group_id=group_id, page=page, happened=found, missing=missing)
 
     # --- why ---
 
@@ -162,6 +169,7 @@ class HistoryPages:
             at_ms=(extent.last_ms or 0) if at_ms is None else at_ms,
             answer=found.answer,
             steps=[StepRow(at_ms=one.at_ms, what=one.what, record=one.where) for one in found.steps],
+            missing=found.missing,
         )
 
     # --- what if ---

@@ -10,6 +10,7 @@ from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import stored_columns
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, delta_table
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
+from wakeroll_pipeline.ledger.losses import losses_of
 from wakeroll_pipeline.ledger.table_damage import damage_behind
 from wakeroll_pipeline.questions.quality.all_rules import all_rules, key_of, sentences
 from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
@@ -48,7 +49,7 @@ def check_in_duckdb(
 def _history(ledger: DuckLedger, rules: Sequence[Rule], chains: ChainCheck) -> list[RuleResult]:
     left_out = [rule for rule in rules if chains.since and needs_the_past(rule)]
     all_of_them, rules = rules, [rule for rule in rules if rule not in left_out]
-    found = history_in_duckdb(ledger.connection, rules, ledger.damage_behind)
+    found = history_in_duckdb(ledger.connection, rules, ledger.damage_behind, losses_of(ledger))
     for table in chains.tables_of(rules):
         try:
             found.add((one.rule, one.at, one.found, one.expected) for one in chains.broken(ledger, table))

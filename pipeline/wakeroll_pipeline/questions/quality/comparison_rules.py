@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from wakeroll_model.rows import ASSIGNMENTS, OFFSETS, TABLES
+from wakeroll_pipeline.ledger.losses import losses_of, lost_decisions, lost_rows_query
 from wakeroll_pipeline.ledger.view_queries import Engine
+from wakeroll_pipeline.questions.quality.accepted_losses import left_out
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.model_rules import (
     RULES_OF_ASSIGNMENTS,
     RULES_OF_DECISIONS,
     RULES_OF_OFFSETS,
+    Lost,
     broken_assignments,
     broken_decisions,
     broken_growth,
 )
-from wakeroll_pipeline.questions.quality.ordered_rows import Broken
+from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken
 from wakeroll_pipeline.questions.quality.record_types import RULES_OF_EVENTS, broken_types
 from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
-from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, broken_snapshots
+from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, SNAPSHOTS_TO_CHECK, broken_snapshots
 from wakeroll_pipeline.questions.quality.unanswered_records import awaited
 from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, broken_views
 
@@ -67,16 +70,19 @@ def queries(engine: Engine) -> Mapping[str, str]:
     return found
 
 
-_LOOKS: Sequence[tuple[Sequence[Rule], Callable[["SparkSession"], "DataFrame"]]] = (
-    (RULES_OF_DECISIONS, lambda spark: broken_decisions(spark.table("told"))),
+_LOOKS: Sequence[tuple[Sequence[Rule], Callable[["SparkSession", Lost], "DataFrame"]]] = (
+    (RULES_OF_DECISIONS, lambda spark, lost: broken_decisions(spark.table("told"), lost)),
     (
         RULES_OF_ASSIGNMENTS,
-        lambda spark: broken_assignments(spark.table("assignments"), spark.table("memberships")),
+        lambda spark, lost: broken_assignments(spark.table("assignments"), spark.table("memberships"), lost),
     ),
-    (RULES_OF_OFFSETS, lambda spark: broken_growth(spark.table("offsets"), spark.table("memberships"))),
-    (RULES_OF_EVENTS, lambda spark: broken_types(spark.table("events"))),
-    (RULES_OF_SNAPSHOTS, lambda spark: broken_snapshots(spark.table("snapshots"))),
-    (VIEW_RULES, broken_views),
+    (
+        RULES_OF_OFFSETS,
+        lambda spark, lost: broken_growth(spark.table("offsets"), spark.table("memberships"), lost),
+    ),
+    (RULES_OF_EVENTS, lambda spark, _: broken_types(spark.table("events"))),
+    (RULES_OF_SNAPSHOTS, lambda spark, _: broken_snapshots(spark.sql(SNAPSHOTS_TO_CHECK))),
+    (VIEW_RULES, lambda spark, lost: broken_views(spark, has_losses=bool(lost))),
 )
 """Pairs of rules and the function that returns the rows that break them."""
 
@@ -108,9 +114,12 @@ def broken_rows(
         others: violations that were found elsewhere, and are in the result too.
     """
     from wakeroll_pipeline.ledger.schemas import schema_of
+    from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
     from wakeroll_pipeline.ledger.tables import with_era
     from wakeroll_pipeline.questions.quality.decided_rows import assignment_rows, offset_rows
 
+    losses = losses_of(SparkLedger(spark))
+    spark.sql(f"create or replace temporary view lost_rows as {lost_rows_query(losses)}")
     decisions = spark.table("decisions")
     with_era(assignment_rows(decisions)).createOrReplaceTempView("decided_assignments")
     with_era(offset_rows(decisions)).createOrReplaceTempView("decided_offsets")
@@ -121,10 +130,15 @@ def broken_rows(
     answers.createOrReplaceTempView("awaited")
     spark.sql(f"create or replace temporary view unanswered as {text_of('unanswered.sql')}")
     wanted = {rule.name for rule in (history_rules() if rules is None else rules)}
-    looks = [look(spark) for its_rules, look in _LOOKS if any(rule.name in wanted for rule in its_rules)]
+    looks = [
+        look(spark, lost_decisions(losses))
+        for its_rules, look in _LOOKS
+        if any(rule.name in wanted for rule in its_rules)
+    ]
     asked = {name: query for name, query in queries("spark").items() if name in wanted}
     looks += [spark.sql(f"select '{name}' as rule, * from ({query})") for name, query in asked.items()]
-    looks.append(spark.createDataFrame([*map(msgspec.structs.astuple, others)], schema_of(Broken)))
+    more = [*others, *(one for one in left_out(losses) if one.rule.removesuffix(SKIPPED) in wanted)]
+    looks.append(spark.createDataFrame([*map(msgspec.structs.astuple, more)], schema_of(Broken)))
     found = reduce(lambda one, other: one.unionByName(other), looks).persist()
     try:
         yield found

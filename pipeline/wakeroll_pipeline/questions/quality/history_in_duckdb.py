@@ -17,11 +17,14 @@ from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
 from wakeroll_pipeline.ledger.column_types import columns_of, json_in_duckdb
 from wakeroll_pipeline.ledger.delta_files import failing_query, quoted
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
+from wakeroll_pipeline.ledger.losses import Loss, lost_decisions, lost_rows_query
+from wakeroll_pipeline.questions.quality.accepted_losses import left_out
 from wakeroll_pipeline.questions.quality.comparison_rules import queries, text_of
 from wakeroll_pipeline.questions.quality.model_rules import (
     RULES_OF_ASSIGNMENTS,
     RULES_OF_DECISIONS,
     RULES_OF_OFFSETS,
+    Lost,
     violations_in_assignments,
     violations_in_decisions,
     violations_in_offsets,
@@ -29,9 +32,13 @@ from wakeroll_pipeline.questions.quality.model_rules import (
 from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken
 from wakeroll_pipeline.questions.quality.record_types import RULES_OF_EVENTS, violations_in_types
 from wakeroll_pipeline.questions.quality.rule import SHOWN, Rule
-from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, violations_in_snapshots
+from wakeroll_pipeline.questions.quality.snapshot_rules import (
+    RULES_OF_SNAPSHOTS,
+    SNAPSHOTS_TO_CHECK,
+    violations_in_snapshots,
+)
 from wakeroll_pipeline.questions.quality.unanswered_records import answers_due
-from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, view_queries
+from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, VIEWS, view_queries
 
 _FETCHED = 10_000
 KEPT = 100
@@ -117,6 +124,7 @@ def history_in_duckdb(
     connection: DuckDBPyConnection,
     rules: Collection[Rule],
     damage_behind: Callable[[duckdb.Error], UnreadableTable | None] = lambda _: None,
+    losses: Sequence[Loss] = (),
 ) -> Violations:
     """Return the violations of some rules of the suite `HISTORY`.
 
@@ -124,6 +132,7 @@ def history_in_duckdb(
         connection: has the tables and views of a ledger; gets further views.
         rules: the rules.
         damage_behind: returns the table that cannot be read and made DuckDB fail; its rules are not checked.
+        losses: rows that are lost on record, which the rules leave out.
     """
     wanted = {rule.name for rule in rules}
     found = Violations()
@@ -137,12 +146,17 @@ def history_in_duckdb(
                 raise
             found.not_checked |= dict.fromkeys(wanted.intersection(its_rules), damage)
 
+    connection.execute(f"create or replace view lost_rows as {lost_rows_query(losses)}")
     _create_views(connection, damage_behind)
+    found.add(
+        (row.rule, row.at, row.found, None) for row in left_out(losses) if row.rule.removesuffix(SKIPPED) in wanted
+    )
+    lost = lost_decisions(losses)
     for its_rules, look in _LOOKS:
         names = {rule.name for rule in its_rules}
         if names & wanted:
             with reading(*names):
-                found.add(row for row in look(connection) if row[0].removesuffix(SKIPPED) in wanted)
+                found.add(row for row in look(connection, lost) if row[0].removesuffix(SKIPPED) in wanted)
     for name, query in queries("duckdb").items():
         if name in wanted:
             text = f"select '{name}' as rule, cast(columns(*) as varchar) from ({query}) as broken"
@@ -213,38 +227,35 @@ def _stream(connection: DuckDBPyConnection, query: str, fetched: int = _FETCHED)
         yield from map(row_type._make, rows)
 
 
-def _asked(violations: Callable[[Iterable[Any]], Iterator[Broken]], query: str) -> Callable[..., Iterator[Any]]:
-    def look(connection: DuckDBPyConnection) -> Iterator[Any]:
-        for one in violations(_stream(connection, _in_order(query, ("shard",), "seq"))):
+def _asked(violations: Callable[[Iterable[Any], Lost], Iterator[Broken]], query: str) -> Callable[..., Iterator[Any]]:
+    def look(connection: DuckDBPyConnection, lost: Lost) -> Iterator[Any]:
+        for one in violations(_stream(connection, _in_order(query, ("shard",), "seq")), lost):
             yield one.rule, one.at, one.found, one.expected
 
     return look
 
 
-def _mistyped(connection: DuckDBPyConnection) -> Iterator[Any]:
+def _mistyped(connection: DuckDBPyConnection, _: Lost) -> Iterator[Any]:
     for one in violations_in_types(_stream(connection, _SUSPECT_TYPES)):
         yield one.rule, one.at, one.found, one.expected
 
 
-def _broken_view(query: str, connection: DuckDBPyConnection) -> Iterator[Any]:
-    yield from map(tuple, _stream(connection, query))
+def _broken_view(view: str, connection: DuckDBPyConnection, lost: Lost) -> Iterator[Any]:
+    yield from map(tuple, _stream(connection, view_queries(has_losses=bool(lost))[view]))
 
 
-def _broken_snapshots(connection: DuckDBPyConnection) -> Iterator[Any]:
+def _broken_snapshots(connection: DuckDBPyConnection, _: Lost) -> Iterator[Any]:
     # One by one: a state has up to a hundred megabytes.
-    for one in violations_in_snapshots(_stream(connection, "from snapshots", fetched=1)):
+    for one in violations_in_snapshots(_stream(connection, SNAPSHOTS_TO_CHECK, fetched=1)):
         yield one.rule, one.at, one.found, one.expected
 
 
-_LOOKS: Sequence[tuple[Sequence[Rule], Callable[[DuckDBPyConnection], Iterator[Any]]]] = (
+_LOOKS: Sequence[tuple[Sequence[Rule], Callable[[DuckDBPyConnection, Lost], Iterator[Any]]]] = (
     (RULES_OF_DECISIONS, _asked(violations_in_decisions, _DECISIONS)),
     (RULES_OF_ASSIGNMENTS, _asked(violations_in_assignments, _ROWS.format(table=ASSIGNMENTS.name))),
     (RULES_OF_OFFSETS, _asked(violations_in_offsets, _ROWS.format(table=OFFSETS.name))),
     (RULES_OF_EVENTS, _mistyped),
     (RULES_OF_SNAPSHOTS, _broken_snapshots),
-    *(
-        ([rule for rule in VIEW_RULES if rule.table == view], partial(_broken_view, query))
-        for view, query in view_queries().items()
-    ),
+    *(([rule for rule in VIEW_RULES if rule.table == view], partial(_broken_view, view)) for view in VIEWS),
 )
 """Pairs of rules and the function that yields the rows that break them."""

@@ -3,10 +3,11 @@
 This module only turns rows into decisions, and violations into rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from wakeroll_model.invariants import (
 )
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import UNREADABLE
+from wakeroll_pipeline.ledger.losses import Range
 from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken, Frames, frames_of, in_order, rows_of
 from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
 from wakeroll_pipeline.questions.quality.schema_rules import FORMER_WORDS
@@ -87,7 +89,12 @@ RULES_OF_ASSIGNMENTS = tuple(question.rule for question in OF_ASSIGNMENTS)
 RULES_OF_OFFSETS = tuple(question.rule for question in OF_OFFSETS)
 
 
-def broken_decisions(decisions: "DataFrame") -> "DataFrame":
+Lost = Mapping[str, Sequence[Range]]
+"""Shard with era -> ranges of its decisions that are missing on record, ascending.  Behind such a range, the state is
+not known, as before the first decision."""
+
+
+def broken_decisions(decisions: "DataFrame", lost: Lost) -> "DataFrame":
     """Return the rows of `decisions` that cannot be read or that break a rule of `wakeroll_model.invariants`."""
     from pyspark.sql import functions as f
 
@@ -95,33 +102,35 @@ def broken_decisions(decisions: "DataFrame") -> "DataFrame":
 
     cause = [f.col(f"cause.{name}").alias(f"cause_{name}") for name in Cause.__struct_fields__]
     rows = decisions.select("shard", "seq", "kind", "group_id", "client_id", "at_ms", *cause, "json")
-    return in_order(rows, ("shard",), "seq").mapInPandas(_ask_decisions, schema_of(Broken))
+    return in_order(rows, ("shard",), "seq").mapInPandas(
+        partial(_ask_frames, partial(violations_in_decisions, lost=lost)), schema_of(Broken)
+    )
 
 
-def broken_assignments(assignments: "DataFrame", memberships: "DataFrame") -> "DataFrame":
+def broken_assignments(assignments: "DataFrame", memberships: "DataFrame", lost: Lost) -> "DataFrame":
     """Return the violations in `assignments`; when a group is forgotten, its owners are forgotten too."""
-    return _ask_rows(assignments, memberships, violations_in_assignments)
+    return _ask_rows(assignments, memberships, partial(violations_in_assignments, lost=lost))
 
 
-def broken_growth(offsets: "DataFrame", memberships: "DataFrame") -> "DataFrame":
+def broken_growth(offsets: "DataFrame", memberships: "DataFrame", lost: Lost) -> "DataFrame":
     """Return the violations in `offsets`; when a group is forgotten, its offsets are forgotten too."""
-    return _ask_rows(offsets, memberships, violations_in_offsets)
+    return _ask_rows(offsets, memberships, partial(violations_in_offsets, lost=lost))
 
 
-def violations_in_decisions(rows: Iterable[Any]) -> Iterator[Broken]:
+def violations_in_decisions(rows: Iterable[Any], lost: Lost = MappingProxyType({})) -> Iterator[Broken]:
     """Yield the violations in the rows of `decisions`, in the order of shard and seq."""
     for shard, its_rows in groupby(rows, attrgetter("shard")):
-        yield from _violations_of_shard(shard, its_rows)
+        yield from _violations_of_shard(shard, its_rows, lost.get(shard, ()))
 
 
-def violations_in_assignments(rows: Iterable[Any]) -> Iterator[Broken]:
+def violations_in_assignments(rows: Iterable[Any], lost: Lost = MappingProxyType({})) -> Iterator[Broken]:
     """Yield the violations in the rows of `assignments` and the memberships `forgotten`, in order of shard and seq."""
-    return _violations(rows, _handover, OF_ASSIGNMENTS)
+    return _violations(rows, _handover, OF_ASSIGNMENTS, lost)
 
 
-def violations_in_offsets(rows: Iterable[Any]) -> Iterator[Broken]:
+def violations_in_offsets(rows: Iterable[Any], lost: Lost = MappingProxyType({})) -> Iterator[Broken]:
     """Yield the violations in the rows of `offsets` and the memberships `forgotten`, in order of shard and seq."""
-    return _violations(rows, _offset, OF_OFFSETS)
+    return _violations(rows, _offset, OF_OFFSETS, lost)
 
 
 def _ask_rows(
@@ -138,19 +147,16 @@ def _ask_frames(violations: Callable[[Iterable[Any]], Iterator[Broken]], frames:
     yield from frames_of(violations(rows_of(frames)), Broken)
 
 
-def _ask_decisions(frames: Frames) -> Frames:
-    yield from _ask_frames(violations_in_decisions, frames)
-
-
 def _violations(
-    rows: Iterable[Any], decision_of: Callable[[Any], AnyDecision], questions: Sequence[Question]
+    rows: Iterable[Any], decision_of: Callable[[Any], AnyDecision], questions: Sequence[Question], lost: Lost
 ) -> Iterator[Broken]:
     for shard, its_rows in groupby(rows, attrgetter("shard")):
         decisions = [decision_of(row) if row.change is None else _membership(row) for row in its_rows]
-        yield from _ask(questions, shard, decisions, whole=False)
+        for part in _parts(decisions, lost.get(shard, ()), is_dense=False):
+            yield from _ask(questions, shard, part, whole=False)
 
 
-def _violations_of_shard(shard: str, rows: Iterable[Any]) -> list[Broken]:
+def _violations_of_shard(shard: str, rows: Iterable[Any], lost: Sequence[Range]) -> list[Broken]:
     found: list[Broken] = []
     decisions: list[AnyDecision] = []
     unread = 0
@@ -173,15 +179,40 @@ def _violations_of_shard(shard: str, rows: Iterable[Any]) -> list[Broken]:
         # With an unreadable decision missing, the others could seem to break rules that they do not break.
         why = f"all decisions of {shard}, of which {unread} cannot be read"
         return [*found, *(Broken(one.rule.name + SKIPPED, shard, why, None) for one in OF_DECISIONS)]
-    whole = bool(decisions) and decisions[0].seq == 1
-    found += _ask([one for one in OF_DECISIONS if not one.reads_words or not former], shard, decisions, whole=whole)
-    if former:
-        others = [one for one in decisions if one.group_id not in former]
-        of_words = [one for one in OF_DECISIONS if one.reads_words]
+    of_words = [one for one in OF_DECISIONS if one.reads_words and former]
+    for part in _parts(decisions, lost, is_dense=True):
+        whole = part[0].seq == 1
+        found += _ask([one for one in OF_DECISIONS if one not in of_words], shard, part, whole=whole)
+        others = [one for one in part if one.group_id not in former] if of_words else []
         found += _ask(of_words, shard, others, whole=whole)
+    if former:
         why = f"{len(former)} groups of {shard}, with {sum(former.values())} decisions in words of an earlier version"
         found += (Broken(one.rule.name + SKIPPED, shard, why, None) for one in of_words)
     return found
+
+
+def _parts(decisions: Sequence[AnyDecision], lost: Sequence[Range], *, is_dense: bool) -> Iterator[list[AnyDecision]]:
+    """Yield the decisions between those that are lost.
+
+    Args:
+        decisions: those of a shard in order.
+        lost: ranges that do not touch, ascending.
+        is_dense: whether no number may be missing between two decisions, except lost ones.
+    """
+    part: list[AnyDecision] = []
+    for decision in decisions:
+        before = part[-1].seq if part else decision.seq
+        if any(
+            (first <= before + 1 and last >= decision.seq - 1 and before + 1 < decision.seq)
+            if is_dense
+            else (first < decision.seq and last > before)
+            for first, last in lost
+        ):
+            yield part
+            part = []
+        part.append(decision)
+    if part:
+        yield part
 
 
 def _ask(questions: Sequence[Question], shard: str, decisions: Sequence[AnyDecision], *, whole: bool) -> list[Broken]:

@@ -15,6 +15,17 @@ HASH = rows_rule(
     "snapshots.hash", "a snapshot has the SHA-256 of its columns; without a hash, its state can be decoded"
 )
 RULES_OF_SNAPSHOTS = [HASH]
+SNAPSHOTS_TO_CHECK = """
+    select snapshots.*
+    from snapshots
+    anti join lost_rows
+        on
+            lost_rows.table_name = 'snapshots'
+            and snapshots.topic = lost_rows.topic
+            and snapshots.partition = lost_rows.partition
+            and snapshots.offset between lost_rows.first_lost and lost_rows.last_lost
+"""
+"""Query of the snapshots whose damage is not on record; readers use none of the others."""
 
 
 def violations_in_snapshots(rows: Iterable[Any]) -> Iterator[Broken]:

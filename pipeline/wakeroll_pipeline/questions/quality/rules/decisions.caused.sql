@@ -27,6 +27,12 @@ select
 from causes
 anti join events
     on causes.topic = events.topic and causes.partition = events.partition and causes.offset = events.offset
+anti join lost_rows
+    on
+        lost_rows.table_name = 'events'
+        and causes.topic = lost_rows.topic
+        and causes.partition = lost_rows.partition
+        and causes.offset between lost_rows.first_lost and lost_rows.last_lost
 left join archived on causes.topic = archived.topic and causes.partition = archived.partition
 -- Older records may be deleted already, and the newest may not be written yet.
 where coalesce(causes.offset >= archived.first_offset and causes.at_ms <= archived.last_ms, true)

@@ -29,5 +29,10 @@ select
     'a decision' as expected
 from rows
 anti join decisions using (shard, seq)
+anti join lost_rows
+    on
+        lost_rows.table_name = 'decisions'
+        and rows.shard = lost_rows.shard
+        and rows.seq between lost_rows.first_lost and lost_rows.last_lost
 left join kept using (shard)
 where seq >= coalesce(first_seq, 0)

@@ -9,8 +9,15 @@ with before as (
 )
 
 select
-    concat_ws('/', topic, partition, before.offset) as at,
+    concat_ws('/', before.topic, before.partition, before.offset) as at,
     concat('the record before it is ', previous) as found,
     concat('the record before it is ', before.offset - 1) as expected
 from before
-where before.offset > previous + 1
+left join lost_rows
+    on
+        lost_rows.table_name = 'events'
+        and before.topic = lost_rows.topic
+        and before.partition = lost_rows.partition
+        and lost_rows.first_lost <= previous + 1
+        and lost_rows.last_lost >= before.offset - 1
+where before.offset > previous + 1 and lost_rows.first_lost is null

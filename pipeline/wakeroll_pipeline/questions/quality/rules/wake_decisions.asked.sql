@@ -25,4 +25,10 @@ select
 from wake_decisions as wakes
 inner join archived on wakes.cause.topic = archived.topic and wakes.cause.partition = archived.partition
 anti join pulls on wakes.client_id = pulls.client_id and wakes.request_id = pulls.request_id
+anti join lost_rows
+    on
+        lost_rows.table_name = 'events'
+        and archived.topic = lost_rows.topic
+        and archived.partition = lost_rows.partition
+        and wakes.cause.offset >= lost_rows.first_lost
 where wakes.cause.offset <= archived.last_offset
