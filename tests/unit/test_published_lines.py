@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -18,6 +19,7 @@ from wakeroll_pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 from wakeroll_pipeline.questions.quality.published_check import check_published, sentence_of
 from wakeroll_pipeline.questions.quality.rule import RuleResult
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.storage.place import Place
 
 TOPIC = Topics().chain
 
@@ -169,6 +171,27 @@ def create_tables_again(warehouse: Path) -> None:
 
 def delete(warehouse: Path, table: str, condition: str) -> None:
     DeltaTable(warehouse / table).delete(condition)
+
+
+def test_a_line_is_published_only_after_it_is_in_the_table_chain(tmp_path):
+    """A line that a crash takes away would accuse a sound ledger for ever."""
+    log = Log()
+    create_tables(tmp_path)
+    chains = Chains(tmp_path, log.publish)
+    append(tmp_path, a_history(committed=300), chains)
+
+    def fails(_rows: pa.Table, _place: Place) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        chains.gather(fails)
+    assert log.records == []
+
+    chains.gather(ArrowSink().append)
+    newest = {head.table: head.line_hash for head in chains.heads()}
+    assert {one.table: one.line_hash for one in log.records} == newest
+    chains.gather(ArrowSink().append)
+    assert len(log.records) == len(newest), "nothing is new"
 
 
 def test_the_loss_of_the_newest_lines_is_found(tmp_path):

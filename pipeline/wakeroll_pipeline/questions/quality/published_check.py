@@ -72,20 +72,26 @@ def _broken(warehouse: Place, lines: Sequence[Published], topic: str) -> Iterato
     """Yield the published lines that the chains do not have, in their order."""
     for table in CHAINED:
         wanted = [one for one in lines if one.table == table.name]
-        found = _hashes(warehouse, table.name, sorted({one.number for one in wanted}))
+        if not wanted:
+            continue
+        last = _last_gathered(warehouse, table.name)
+        found = _hashes(warehouse, table.name, sorted({one.number for one in wanted}), last)
+        missing = (
+            f"no such line: the table chain ends at line {last} of {table.name}" if last else "no line of this table"
+        )
         for one in wanted:
             its_hash = found.get(one.number)
             if its_hash != one.line_hash:
                 yield {
                     "rule": RULE.name,
                     "at": f"line {one.number} of {table.name}, published in {topic} at {EpochMs(one.at_ms)}",
-                    "found": its_hash or _no_line(warehouse, table.name),
+                    "found": its_hash or missing,
                     "expected": one.line_hash,
                 }
 
 
-def _hashes(warehouse: Place, table: str, numbers: Sequence[int]) -> dict[int, str]:
-    """Return number -> hash of these lines of a table, as far as it has them."""
+def _hashes(warehouse: Place, table: str, numbers: Sequence[int], last: int) -> dict[int, str]:
+    """Return number -> hash of these lines of a table, as far as it has them; `last` is its last gathered line."""
     found: dict[int, str] = {}
     for begin in range(0, len(numbers), _AT_ONCE):
         some = ", ".join(map(str, numbers[begin : begin + _AT_ONCE]))
@@ -93,7 +99,7 @@ def _hashes(warehouse: Place, table: str, numbers: Sequence[int]) -> dict[int, s
         found |= {line.number: line.line_hash for line in lines}
     folder = warehouse / table
     if len(found) < len(numbers) and is_delta(folder):
-        lines = lines_in_commits(folder, open_delta(folder).version(), _last_gathered(warehouse, table))
+        lines = lines_in_commits(folder, open_delta(folder).version(), last)
         found |= {line.number: line.line_hash for line in lines if line.number in numbers}
     return found
 
@@ -101,8 +107,3 @@ def _hashes(warehouse: Place, table: str, numbers: Sequence[int]) -> dict[int, s
 def _last_gathered(warehouse: Place, table: str) -> int:
     line = newest_line(warehouse, table)
     return 0 if line is None else line.number
-
-
-def _no_line(warehouse: Place, table: str) -> str:
-    last = _last_gathered(warehouse, table)
-    return f"no such line: the table chain ends at line {last} of {table}" if last else "no line of this table"
