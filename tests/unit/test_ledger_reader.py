@@ -6,15 +6,22 @@ import pytest
 
 from tests.support.control_log import START_MS
 from tests.support.delta_tables import write_tables
-from tests.support.ledgers import PARTITIONS, Story, a_day, offsets_of, owners_of, two_eras
+from tests.support.ledgers import PARTITIONS, Story, a_day, offsets_of, owners_of, three_days, two_eras
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.events import Arrival
 from wakeroll_model.queue import Queue
+from wakeroll_model.rows import DECISIONS, EVENTS, OFFSETS
+from wakeroll_pipeline.ledger import delta_files
+from wakeroll_pipeline.ledger.delta_files import Period, files_of, open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.ledger import UnreadableTable
+from wakeroll_pipeline.ledger.retention import DAY_MS
 from wakeroll_pipeline.live import ledger_reader
 from wakeroll_pipeline.live.decision_feed import SHOWN
 from wakeroll_pipeline.live.ledger_reader import newest_snapshots, read_ledger, read_recorded, recent_decisions
 from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.storage.place import Place
 
 
 def tables_of(story: Story, folder: Path) -> Path:
@@ -92,6 +99,68 @@ def test_verdicts_and_times_of_commits_are_those_of_the_log(tmp_path):
     assert view.summary.verdict == "stalled"
     assert committed_ms <= view.queues[0].committed_ms <= committed_ms + 5_000
     assert view.queues[0].trend == "rising"
+
+
+@pytest.fixture
+def days(tmp_path, monkeypatch) -> Path:
+    """The tables of three days, with files of each day; no file counts as new because the test has just written it."""
+    monkeypatch.setattr(delta_files, "_NEWEST_MS", -1)
+    warehouse, story = tmp_path / "warehouse", three_days()
+    for days in (range(1), range(1, 3)):
+        part = Story()
+        part.rows = [row for row in story.rows if (row[3] - START_MS) // DAY_MS in days]
+        part.snapshots = [row for row in story.snapshots if (row[5] - START_MS) // DAY_MS in days]
+        write_tables(warehouse, part)
+    return warehouse
+
+
+def zero_files(warehouse: Path, last_ms: int) -> int:
+    """Overwrite the files of rows up to a time; return their number."""
+    number = 0
+    for table in (EVENTS, DECISIONS, OFFSETS):
+        folder, delta = Place.of(warehouse / table.name), open_delta(warehouse / table.name)
+        for file in map(Path, files_of(delta, folder, Period(table.at, 0, last_ms))):
+            file.write_bytes(bytes(file.stat().st_size))
+            number += 1
+    return number
+
+
+@pytest.mark.parametrize("seconds", [None, 2 * DAY_MS // 1_000 + 50], ids=["the end", "a moment of the last day"])
+def test_files_of_days_before_the_snapshots_are_not_read(days, seconds):
+    """A question about now must not take longer with each day that is kept."""
+    moment_ms = None if seconds is None else START_MS + seconds * 1_000
+    before = read_ledger(days, Topics(), PARTITIONS, moment_ms)
+    assert zero_files(days, START_MS + DAY_MS) == 3
+    after = read_ledger(days, Topics(), PARTITIONS, moment_ms)
+
+    assert after.groups_view(0.0) == before.groups_view(0.0)
+    assert owners(after) == owners(before)
+    assert {client for (group, _, _), client in owners(after).items() if group == "billing"} >= {"c1", "c2"}
+
+
+def test_without_newer_snapshots_older_files_are_read(days):
+    """The first day's snapshots are the newest that are sound, and the log between is needed."""
+    story = three_days()
+    newest = max(row[5] for row in story.snapshots)
+    expected = owners(read_ledger(days, Topics(), PARTITIONS))
+    open_delta(days / "snapshots").delete(f"at_ms > {newest - DAY_MS}")
+
+    assert owners(read_ledger(days, Topics(), PARTITIONS)) == expected
+    zero_files(days, START_MS + DAY_MS)
+    with pytest.raises(UnreadableTable, match="is damaged"):
+        read_ledger(days, Topics(), PARTITIONS)
+
+
+def test_the_end_of_a_queue_that_nobody_waits_for_is_that_of_its_last_arrival(tmp_path):
+    """The shard of queues notes no end of it; a topic's route was older, and lag 0 would be a false comfort."""
+    story = Story()
+    story.route("orders", 1)
+    story.join("billing", "c1", "orders", consume_from="last")
+    story.pass_seconds(10)
+    story.append(Arrival(queue=Queue("orders", "", 0), next_offset=605))
+    view = read_ledger(tables_of(story, tmp_path), Topics(), PARTITIONS).group_view("billing", 0.0)
+
+    assert [(one.end_offset, one.lag_messages) for one in view.queues] == [(605, None)]
 
 
 def test_of_many_decisions_the_newest_that_a_page_shows_are_read(tmp_path, monkeypatch):

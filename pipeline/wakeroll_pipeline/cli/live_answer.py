@@ -1,4 +1,8 @@
-"""Answers from Kafka: the newest snapshots of the tables, if there are any, then the control topics to their ends."""
+"""Answers from the state of all groups, which a model holds.
+
+From Kafka, it reads the newest snapshots of the tables, if there are any, then the control topics to their ends; from
+the tables alone, the newest snapshots and the archived records behind them.
+"""
 
 import gc
 import logging
@@ -8,12 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
 from rich.console import Console
 
+from wakeroll.connection import Topics
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll_model.config import DARK_MS
-from wakeroll_pipeline.cli.output import first_of
+from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
+from wakeroll_pipeline.cli.output import clock_text, first_of, seconds_text
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,6 +80,28 @@ def live_model(settings: Settings, out: Console) -> Iterator["LiveModel"]:
         yield brokers.model
 
 
+def archived_model(settings: Settings, out: Console) -> "LiveModel":
+    """Return the state of all groups at the end of the archived log.
+
+    Args:
+        settings: of the deployment; they name the home.
+        out: shows a spinner while the tables are read.
+
+    Raises:
+        InvalidUsage: there are no tables, or a package is missing.
+        UnreadableTable: a table cannot be read.
+    """
+    warehouse = warehouse_of(settings)
+    try:
+        from wakeroll_pipeline.live.ledger_reader import read_ledger
+    except ModuleNotFoundError as missing:
+        raise missing_extra("reading the tables", "ask", missing) from None
+    with out.status("reading"), without_collections(), reading(warehouse):
+        model = read_ledger(warehouse, Topics(settings.prefix), settings.partitions)
+    model.facts = structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
+    return model
+
+
 def view_of(model: "LiveModel", group_id: str) -> "GroupView":
     """Return the view of a group.
 
@@ -105,7 +134,10 @@ def age_of(tick_ms: int | None) -> int | None:
 def print_age(health: "Health", tick_ms: int | None, out: Console) -> None:
     """Print how old an answer is, and what a reader must know about it."""
     age_ms = age_of(tick_ms)
-    if age_ms is None:
+    if health.source == "ledger":
+        age = "no tick is recorded yet" if age_ms is None else f"{seconds_text(age_ms)} ago"
+        out.print(f"as of the end of the recorded log: {clock_text(tick_ms)}, {age}")
+    elif age_ms is None:
         out.print("live, but no tick is in the log yet: is an observer running?", style="yellow")
     elif age_ms > DARK_MS:
         age = f"{age_ms / 1_000:.0f} s"
@@ -113,10 +145,10 @@ def print_age(health: "Health", tick_ms: int | None, out: Console) -> None:
     else:
         out.print(f"live: the newest tick is {age_ms} ms old")
     for notice in health.notices:
-        if notice.kind != "no-ticks":
+        if notice.kind not in ("no-ticks", "ledger"):  # the age says so already
             out.print(f"{notice.level}: {notice.text}", style="yellow", markup=False)
 
 
 def provenance(health: "Health", tick_ms: int | None) -> dict[str, Any]:
     """Return what a JSON answer says about its own age."""
-    return {"source": "live", "tick_age_ms": age_of(tick_ms), "notices": health.notices}
+    return {"source": health.source, "tick_age_ms": age_of(tick_ms), "notices": health.notices}

@@ -2,19 +2,24 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from rich.table import Table
 from rich.text import Text
 
-from wakeroll.epoch_ms import now_ms
 from wakeroll_model.shard import Shard
-from wakeroll_pipeline.cli.live_answer import live_model, print_age, provenance, tick_of, without_collections
-from wakeroll_pipeline.cli.open_ledger import ledger
+from wakeroll_pipeline.cli.live_answer import (
+    archived_model,
+    live_model,
+    print_age,
+    provenance,
+    tick_of,
+    without_collections,
+)
 from wakeroll_pipeline.cli.options import (
     AsJson,
     ConfigFile,
-    EngineName,
     Home,
     KafkaConfig,
     KeyFile,
@@ -22,9 +27,10 @@ from wakeroll_pipeline.cli.options import (
     Prefix,
     settings_of,
 )
-from wakeroll_pipeline.cli.output import MOST_FRAMED, Output, aligned, clock_text, seconds_text, write_document
-from wakeroll_pipeline.ledger.view_queries import Engine
-from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.cli.output import MOST_FRAMED, Output, aligned, seconds_text, write_document
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.live.live_model import LiveModel
 
 out = Output()
 
@@ -49,7 +55,6 @@ class MemberState(Struct, frozen=True, kw_only=True):
 
 def state(
     as_json: AsJson = False,
-    engine: EngineName = "duckdb",
     bootstrap: LiveBootstrap = None,
     kafka_config: KafkaConfig = None,
     keys: KeyFile = None,
@@ -72,33 +77,18 @@ def state(
     )
     with without_collections():
         if settings.bootstrap:
-            _live(settings, as_json)
+            with live_model(settings, out) as model:
+                _answer(model, as_json)
         else:
-            _recorded(settings, engine, as_json)
+            _answer(archived_model(settings, out), as_json)
 
 
-def _recorded(settings: Settings, engine: Engine, as_json: bool) -> None:
-    from wakeroll_pipeline.ledger.archived_log import shards_of
-
-    with ledger(settings, out, engine, refuse_large=False) as opened:  # it reads the records since the snapshots
-        shards = shards_of(opened, settings.partitions, kinds=("groups",))
-    rows = [row for shard in shards for row in members_of(shard)]
-    at_ms = min((shard.tick_ms for shard in shards if shard.tick_ms), default=None)
-    if as_json:
-        write_document({"source": "ledger", "at_ms": at_ms, "members": rows})
-        return
-    _write(len(shards), rows)
-    age = "no tick is recorded yet" if at_ms is None else f"{seconds_text(now_ms() - at_ms)} ago"
-    out.print(f"as of the end of the recorded log: {clock_text(at_ms)}, {age}")
-
-
-def _live(settings: Settings, as_json: bool) -> None:
-    with live_model(settings, out) as model:
-        with model.lock:
-            shards = [one.shard for one in model.shards.values() if one.kind == "groups"]
-            rows = [row for shard in shards for row in members_of(shard)]
-            tick_ms = tick_of(model)
-        health = model.health(time.monotonic())
+def _answer(model: "LiveModel", as_json: bool) -> None:
+    with model.lock:
+        shards = [one.shard for one in model.shards.values() if one.kind == "groups"]
+        rows = [row for shard in shards for row in members_of(shard)]
+        tick_ms = tick_of(model)
+    health = model.health(time.monotonic())
     if as_json:
         write_document({"at_ms": tick_ms, "members": rows, **provenance(health, tick_ms)})
         return

@@ -14,14 +14,11 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import InvalidUsage, missing_extra
-from wakeroll_pipeline.cli.live_answer import followed, unknown_group, without_collections
-from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
+from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.cli.live_answer import archived_model, followed, unknown_group, without_collections
 from wakeroll_pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
-from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.live.live_model import LiveModel
@@ -61,7 +58,7 @@ def watch(
     stop = StopSignals(at_once=_leave).asked
     if not settings.bootstrap:
         with _quiet_if_closed():
-            _print_once(_Watched(_archived(settings), group), as_json)
+            _print_once(_Watched(archived_model(settings, out), group), as_json)
         return
     with _quiet_if_closed(), followed(settings) as brokers:
         watched = _Watched(brokers.model, group)
@@ -96,25 +93,6 @@ class _Watched:
     def unknown(self) -> str:
         """Return the sentence about a group that does not exist."""
         return unknown_group(self.model, self.group)
-
-
-def _archived(settings: Settings) -> "LiveModel":
-    """Return the state at the end of the archived log.
-
-    Raises:
-        InvalidUsage: there are no tables, or a package is missing.
-    """
-    from wakeroll.connection import Topics
-
-    warehouse = warehouse_of(settings)
-    try:
-        from wakeroll_pipeline.live.ledger_reader import read_ledger
-    except ModuleNotFoundError as missing:
-        raise missing_extra("reading the tables", "ask", missing) from None
-    with out.status("reading"), without_collections(), reading(warehouse):
-        model = read_ledger(warehouse, Topics(settings.prefix), settings.partitions)
-    model.facts = msgspec.structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
-    return model
 
 
 def _print_once(watched: _Watched, as_json: bool) -> None:

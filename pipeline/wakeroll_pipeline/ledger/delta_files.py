@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import compress
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -130,18 +131,30 @@ def is_delta(folder: Folder) -> bool:
     return any(small_files.exists(log / name) for name in _FIRST) or any(map(_VERSION.match, small_files.names(log)))
 
 
-def reading(delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]]) -> str:
+class Period(NamedTuple):
+    """A period of the times in a column; a reader that needs the rows of it leaves out files without them."""
+
+    column: str
+    from_ms: int
+    to_ms: int | None
+    """The end, inclusive; None: none."""
+
+
+def reading(
+    delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]], period: Period | None = None
+) -> str:
     """Return the query of a table's rows, in the version that `delta` has.
 
     Args:
         delta: the table; None: it has no rows.
         folder: folder of the table.
         columns: name and DuckDB type of each column.
+        period: leaves out files, as in `files_of`.
     """
     # The first part has no rows.  It gives every column its type, also one that was added to the table after the files
     # were written, and also if there are no files.
     rows = f"select {', '.join(f'null::{type_} as {quoted(name)}' for name, type_ in columns)} where false"
-    exact = map(exactly, files_of(delta, folder) if delta is not None else ())
+    exact = map(exactly, files_of(delta, folder, period) if delta is not None else ())
     if listed := ", ".join(map(literal, exact)):
         rows += f" union all by name select * from read_parquet([{listed}], union_by_name = true)"
     return rows
@@ -168,13 +181,60 @@ def failing_query(columns: Iterable[tuple[str, str]], message: object) -> str:
     )
 
 
-def files_of(delta: DeltaTable, folder: Place) -> list[str]:
-    """Return the names of the Parquet files of a table in a folder: their paths, or ``wakeroll://SIZE/KEY``."""
+def files_of(delta: DeltaTable, folder: Place, period: Period | None = None) -> list[str]:
+    """Return the names of the Parquet files of a table in a folder: their paths, or ``wakeroll://SIZE/KEY``.
+
+    Args:
+        delta: the table.
+        folder: its folder.
+        period: leaves out the files that have no rows of it, by the statistics in the log. Files without statistics
+            stay. If the period has no end, the files of the last hour stay too: they have the newest rows, also if the
+            clock of these rows was put back. None: all files.
+    """
+    actions: Any = delta.get_add_actions(flatten=True)
+    paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
+    if period is not None:
+        is_needed = _needed(actions, period)
+        paths, sizes = (list(compress(values, is_needed)) for values in (paths, sizes))
     # `file_uris` encodes spaces in the path of the folder too; in the log, only the names of files are encoded.
-    files = [folder / unquote(path) for path in _of_files(delta, "path")]
+    files = [folder / unquote(path) for path in paths]
     if folder.is_local:
         return [str(file) for file in files]
-    return [f"{REMOTE}://{size}/{file.key}" for file, size in zip(files, sizes_of(delta), strict=True)]
+    return [f"{REMOTE}://{size}/{file.key}" for file, size in zip(files, sizes, strict=True)]
+
+
+def _needed(actions: Any, period: Period) -> list[bool]:
+    """Return for each file whether it may have rows of a period."""
+    low, high = f"min.{period.column}", f"max.{period.column}"
+    if not {low, high} <= {*actions.schema.names}:
+        return [True] * actions.num_rows
+    written_ms = actions.column("modification_time").to_pylist()
+    newest_ms = max(written_ms, default=0) - _NEWEST_MS
+    return [
+        (
+            (last_ms is None or last_ms >= period.from_ms)
+            and (first_ms is None or period.to_ms is None or first_ms <= period.to_ms)
+        )
+        or (period.to_ms is None and at_ms >= newest_ms)
+        for first_ms, last_ms, at_ms in zip(
+            actions.column(low).to_pylist(), actions.column(high).to_pylist(), written_ms, strict=True
+        )
+    ]
+
+
+_NEWEST_MS = 3_600_000
+
+
+def bounds_of(delta: DeltaTable, column: str) -> tuple[int, int] | None:
+    """Return the lowest and the highest value of a column; None without rows, or if a file has no statistics."""
+    actions: Any = delta.get_add_actions(flatten=True)
+    found = []
+    for name, choose in ((f"min.{column}", min), (f"max.{column}", max)):
+        values = actions.column(name).to_pylist() if name in actions.schema.names else [None]
+        if not values or None in values:
+            return None
+        found.append(choose(values))
+    return found[0], found[1]
 
 
 def split_name(name: str) -> tuple[int, str]:
@@ -194,13 +254,9 @@ def size_of(delta: DeltaTable) -> int:
 
 def sizes_of(delta: DeltaTable) -> list[int]:
     """Return the sizes (bytes) of the files of a table, in the order of `files_of`."""
-    return _of_files(delta, "size_bytes")
-
-
-def _of_files(delta: DeltaTable, name: str) -> list[Any]:
-    """Return a column of the log's entries for the files of a table."""
-    found: Any = delta.get_add_actions(flatten=True).column(name)
-    return [value.as_py() for value in found]
+    actions: Any = delta.get_add_actions(flatten=True)
+    sizes: list[int] = actions.column("size_bytes").to_pylist()
+    return sizes
 
 
 _TYPES = {

@@ -17,10 +17,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL
-from wakeroll_model.rows import DECIDED, READ, TABLES, Table
+from wakeroll_model.rows import DECIDED, READ, SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.batches import moment_of
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
+    Period,
     failing_query,
     is_delta,
     literal,
@@ -113,6 +114,33 @@ class DuckLedger:
         """Add the newest versions of the marts that `wakeroll marts` has built; return their names."""
         return open_marts(self.connection, self.warehouse)
 
+    @contextmanager
+    def within(self, from_ms: int | None = None, to_ms: int | None = None) -> Iterator["DuckLedger"]:
+        """Provide `again` for a block, and close it at the end."""
+        ledger = self.again(from_ms, to_ms)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+    def again(self, from_ms: int | None = None, to_ms: int | None = None) -> "DuckLedger":
+        """Return the same versions of the tables, without the files that have only rows outside a period.
+
+        All rows of the period are there, and some others, so the work does not grow with the age of the ledger. The
+        table `snapshots` is whole.
+
+        Args:
+            from_ms: begin of the period, by the times of the rows (epoch ms), inclusive; None: all tables are whole.
+            to_ms: end of the period, inclusive; None: none.
+        """
+        connection = duckdb.connect()
+        _configure(connection, self.warehouse)
+        for table in TABLES.values():
+            period = None if from_ms is None or table is SNAPSHOTS else Period(table.at, from_ms, to_ms)
+            _create_table(connection, self.warehouse, self.opened, table, period)
+        _create_views(connection)
+        return DuckLedger(connection, self.warehouse, self.opened)
+
     def cursor(self) -> "DuckLedger":
         """Return a ledger with the same tables for another thread."""
         return DuckLedger(self.connection.cursor(), self.warehouse, self.opened)
@@ -141,7 +169,11 @@ class DuckLedger:
 
 @contextmanager
 def duck_ledger(
-    warehouse: Folder, versions: Mapping[str, int] | None = None, *, refuse_large: bool = True
+    warehouse: Folder,
+    versions: Mapping[str, int] | None = None,
+    *,
+    refuse_large: bool = True,
+    only: Table | None = None,
 ) -> Iterator[DuckLedger]:
     """Open the ledger of a warehouse, and close it at the end: see `open_ledger`.
 
@@ -149,7 +181,7 @@ def duck_ledger(
         UnreadableTable: a table that is read during the block cannot be read.
         StorageFailed: the store of a remote warehouse failed during the block.
     """
-    ledger = open_ledger(warehouse, versions, refuse_large=refuse_large)
+    ledger = open_ledger(warehouse, versions, refuse_large=refuse_large, only=only)
     try:
         yield ledger
     except duckdb.Error as error:
@@ -163,7 +195,11 @@ def duck_ledger(
 
 
 def open_ledger(
-    warehouse: Folder, versions: Mapping[str, int] | None = None, *, refuse_large: bool = True
+    warehouse: Folder,
+    versions: Mapping[str, int] | None = None,
+    *,
+    refuse_large: bool = True,
+    only: Table | None = None,
 ) -> DuckLedger:
     """Open the ledger of a warehouse.
 
@@ -174,22 +210,30 @@ def open_ledger(
         versions: table -> Delta version to read; None: the newest of each.
         refuse_large: whether to refuse files larger than `LARGEST_BYTES`; False if the queries read a small part of
             them.
+        only: the only table that can be asked; others are available by `DuckLedger.within`. None: all tables and views.
+            To create them, DuckDB reads the footers of all their files.
 
     Raises:
         InvalidUsage: the warehouse has no tables, or its files are too large.
     """
     connection, place = duckdb.connect(), Place.of(warehouse)
-    return DuckLedger(connection, place, open_tables(connection, place, versions, refuse_large=refuse_large))
+    opened = open_tables(connection, place, versions, refuse_large=refuse_large, only=only)
+    return DuckLedger(connection, place, opened)
 
 
 class Opened(NamedTuple):
     """The tables that a connection has."""
 
-    versions: Mapping[str, int]
-    """Table -> the Delta version that is read; a table whose log cannot be read is left out."""
+    deltas: Mapping[str, DeltaTable]
+    """Table -> its log, in the version that is read; a table whose log cannot be read is left out."""
     unreadable: dict[str, UnreadableTable]
     """Table -> why it cannot be read.  A query that reads it fails with this message, or the whole query would mislead:
     without rows, a lost table looks like one in which nothing has happened."""
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Table -> the Delta version that is read."""
+        return {name: delta.version() for name, delta in self.deltas.items()}
 
 
 def open_tables(
@@ -198,6 +242,7 @@ def open_tables(
     versions: Mapping[str, int] | None = None,
     *,
     refuse_large: bool = True,
+    only: Table | None = None,
 ) -> Opened:
     """Configure a connection, and create the tables and views of a ledger in its current schema.
 
@@ -206,36 +251,46 @@ def open_tables(
         warehouse: folder of the tables.
         versions: table -> Delta version to read; None: the newest of each.
         refuse_large: as for `open_ledger`.
+        only: as for `open_ledger`.
 
     Raises:
         InvalidUsage: the warehouse has no tables, or its files are too large.
     """
     place = Place.of(warehouse)
-    deltas, unreadable = _find_tables(place, versions)
+    opened = Opened(*_find_tables(place, versions))
     if refuse_large:
-        _refuse_large(warehouse, sum(map(size_of, deltas.values())))
-    _configure(connection)
-    if not place.is_local:
-        from wakeroll_pipeline.ledger.remote_files import register
+        _refuse_large(warehouse, sum(map(size_of, opened.deltas.values())))
+    _configure(connection, place)
+    for table in TABLES.values() if only is None else (only,):
+        _create_table(connection, place, opened, table)
+    if only is None:
+        _create_views(connection)
+    return opened
 
-        register(connection, place)
-    for table in TABLES.values():
-        if table.name not in unreadable:
-            rows = _reading(table, deltas.get(table.name), place / table.name)
-            try:
-                connection.execute(f"create view {table.name} as {rows}")
-            except duckdb.Error as error:
-                damage = damage_in(place / table.name, deltas[table.name].version()) if is_of_files(error) else None
-                if damage is None:
-                    raise
-                unreadable[table.name] = damage
-        if table.name in unreadable:
-            connection.execute(f"create view {table.name} as {_failing(table, unreadable[table.name])}")
-        for column in columns_of(table.row):
-            connection.execute(f'comment on column {table.name}."{column.name}" is {literal(column.comment)}')
+
+def _create_table(
+    connection: duckdb.DuckDBPyConnection, place: Place, opened: Opened, table: Table, period: Period | None = None
+) -> None:
+    """Create the view of a table's rows; if it cannot be read, one that fails, and note why."""
+    deltas, unreadable = opened
+    if table.name not in unreadable:
+        rows = _reading(table, deltas.get(table.name), place / table.name, period)
+        try:
+            connection.execute(f"create view {table.name} as {rows}")
+        except duckdb.Error as error:
+            damage = damage_in(place / table.name, deltas[table.name].version()) if is_of_files(error) else None
+            if damage is None:
+                raise
+            unreadable[table.name] = damage
+    if table.name in unreadable:
+        connection.execute(f"create view {table.name} as {_failing(table, unreadable[table.name])}")
+    for column in columns_of(table.row):
+        connection.execute(f'comment on column {table.name}."{column.name}" is {literal(column.comment)}')
+
+
+def _create_views(connection: duckdb.DuckDBPyConnection) -> None:
     for name, sql in views("duckdb"):
         connection.execute(f"create view {name} as {sql}")
-    return Opened({name: delta.version() for name, delta in deltas.items()}, unreadable)
 
 
 def _find_tables(
@@ -337,7 +392,7 @@ def _refuse_large(warehouse: Folder, size: int) -> None:
         )
 
 
-def _configure(connection: duckdb.DuckDBPyConnection) -> None:
+def _configure(connection: duckdb.DuckDBPyConnection, place: Place) -> None:
     settings = {
         # As in Spark: null comes first, and last in descending order.
         "default_null_order": "nulls_first_on_asc_last_on_desc",
@@ -352,14 +407,18 @@ def _configure(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"set global {name} = {literal(value)}")
     for name, definition in _FUNCTIONS.items():
         connection.execute(f"create macro {name}{definition}")
+    if not place.is_local:
+        from wakeroll_pipeline.ledger.remote_files import register
+
+        register(connection, place)
 
 
-def _reading(table: Table, delta: DeltaTable | None, folder: Place) -> str:
+def _reading(table: Table, delta: DeltaTable | None, folder: Place, period: Period | None) -> str:
     """Return the query of a table's rows, with the column `era` in a table that has one row per decision.
 
     Without a Delta table, there are no rows.
     """
-    rows = reading(delta, folder, [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)])
+    rows = reading(delta, folder, [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)], period)
     return f"select {', '.join(_shown(table))} from ({rows}) as files"
 
 

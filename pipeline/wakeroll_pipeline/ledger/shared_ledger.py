@@ -9,7 +9,9 @@ import duckdb
 from deltalake.exceptions import DeltaError
 
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.rows import EVENTS, SNAPSHOTS, Table
 from wakeroll_pipeline.ledger.archived_log import Period
+from wakeroll_pipeline.ledger.delta_files import bounds_of
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, open_ledger, whole_versions
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.storage.cause_trees import in_one_line
@@ -28,19 +30,25 @@ class SharedLedger:
         self.warehouse = Place.of(warehouse)
         self._lock = threading.Lock()
         self._opened: DuckLedger | None = None
+        """Has only the table `snapshots`."""
+        self._whole: DuckLedger | None = None
+        """Has all tables, since a question needed them: their files are opened then."""
         self._checked_s = 0.0
         self._extent: Period | None = None
 
     @contextmanager
-    def cursor(self) -> Iterator[DuckLedger]:
+    def cursor(self, only: Table | None = None) -> Iterator[DuckLedger]:
         """Provide the tables, in their newest versions or in versions that are at most `CHECK_EVERY_S` older.
+
+        Args:
+            only: `SNAPSHOTS`, if no other table is asked but by `DuckLedger.within`; None: all tables.
 
         Raises:
             InvalidUsage: the tables do not exist, or cannot be read.
         """
         try:
             with self._lock:
-                cursor = self._newest().cursor()
+                cursor = (self._newest() if only is SNAPSHOTS else self._newest_whole()).cursor()
             try:
                 yield cursor
             except duckdb.Error as error:
@@ -60,12 +68,11 @@ class SharedLedger:
         Raises:
             InvalidUsage: as `cursor`.
         """
-        with self.cursor() as ledger:
+        with self.cursor(SNAPSHOTS) as ledger:
             with self._lock:
                 known = self._extent
             if known is None:
-                [row] = ledger.rows("select min(at_ms) as first_ms, max(at_ms) as last_ms from events")
-                known = Period(row.first_ms, row.last_ms)
+                known = _extent_of(ledger)
                 with self._lock:
                     if self._opened is not None and self._opened.versions == ledger.versions:
                         self._extent = known
@@ -74,9 +81,17 @@ class SharedLedger:
     def close(self) -> None:
         """Free the memory; questions that are being answered fail."""
         with self._lock:
-            if self._opened is not None:
-                self._opened.close()
-                self._opened = None
+            for ledger in (self._opened, self._whole):
+                if ledger is not None:
+                    ledger.close()
+            self._opened = self._whole = None
+
+    def _newest_whole(self) -> DuckLedger:
+        """Return the open ledger with all tables."""
+        opened = self._newest()
+        if self._whole is None:
+            self._whole = opened.again()
+        return self._whole
 
     def _newest(self) -> DuckLedger:
         """Return the open ledger; open it again if the tables have changed."""
@@ -87,11 +102,28 @@ class SharedLedger:
         opened = self._opened
         if opened is None or opened.unreadable or opened.versions != _versions(self.warehouse):
             # Moments and periods read few row groups of large tables, so no size is refused.
-            opened = open_ledger(self.warehouse, whole_versions(self.warehouse), refuse_large=False)
+            opened = open_ledger(self.warehouse, whole_versions(self.warehouse), refuse_large=False, only=SNAPSHOTS)
             # The versions before are not closed, because that would close their cursors; they end with the last one.
-            self._opened, self._extent = opened, None
+            self._opened, self._whole, self._extent = opened, None, None
         self._checked_s = now_s
         return opened
+
+
+def _extent_of(ledger: DuckLedger) -> Period:
+    """Return the log time of the first and of the last archived record; both are None if there is no record.
+
+    Raises:
+        UnreadableTable: the table `events` cannot be read.
+    """
+    if EVENTS.name in ledger.unreadable:
+        raise ledger.unreadable[EVENTS.name]
+    events = ledger.opened.deltas.get(EVENTS.name)
+    bounds = None if events is None else bounds_of(events, EVENTS.at)
+    if bounds is not None:
+        return Period(*bounds)
+    with ledger.within() as whole:
+        [row] = whole.rows("select min(at_ms) as first_ms, max(at_ms) as last_ms from events")
+        return Period(row.first_ms, row.last_ms)
 
 
 def _versions(warehouse: Place) -> Mapping[str, int]:

@@ -3,6 +3,7 @@
 import heapq
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -13,10 +14,13 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.partitioner import ControlPartition
+from wakeroll_model.queue import Queue
 from wakeroll_model.records import UNREADABLE, Record, shard_of
+from wakeroll_model.rows import EVENTS, SNAPSHOTS
 from wakeroll_model.shard_state import WrongPartitions
 from wakeroll_model.signing import OnRecord, Signatures
-from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
+from wakeroll_pipeline.ledger.delta_files import bounds_of
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger, whole_versions
 from wakeroll_pipeline.ledger.ledger import UnreadableTable, Value, any_of
 from wakeroll_pipeline.ledger.shard_growth import Step, number_at, steps_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, newest_of, read_snapshots, snapshot_keys
@@ -32,6 +36,8 @@ _REFRESH_MS = 5_000
 """Log time between two updates of the lags (ms): their trend and the times of commits are as exact as this."""
 _LAST = 2**62
 """A time and an offset after all others."""
+_LATE_MS = 3_600_000
+"""Decisions that are published so much later than their log time (ms) are not shown: a coordinator catches up."""
 _ALL = range(-1, _LAST)
 """Offsets of all snapshots; -1 is before the first record."""
 
@@ -57,7 +63,7 @@ def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -
         eras: shard, like ``groups-3`` -> its era; other eras' snapshots are skipped.  None: the newest era of each.
     """
     try:
-        with duck_ledger(warehouse, refuse_large=False) as ledger:
+        with duck_ledger(warehouse, refuse_large=False, only=SNAPSHOTS) as ledger:
             return _snapshots(ledger, {}, eras)
     except InvalidUsage:  # `run` has created no tables yet
         return {}
@@ -88,7 +94,10 @@ def read_recorded(warehouse: Folder, from_ms: int) -> Recorded:
     Tables that cannot be read count as none, with a warning.
     """
     try:
-        with duck_ledger(warehouse, refuse_large=False) as ledger:
+        with (
+            duck_ledger(warehouse, refuse_large=False, only=SNAPSHOTS) as opened,
+            opened.within(from_ms - _LATE_MS) as ledger,
+        ):
             newest = ledger.rows(
                 "select partition, max(published_ms) as newest_ms from decisions where published_ms >= $from_ms "
                 "group by partition",
@@ -182,7 +191,7 @@ def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: in
         InvalidUsage: there are no tables in this folder, or they are of another number of partitions.
         UnreadableTable: a table cannot be read.
     """
-    with duck_ledger(warehouse, refuse_large=False) as ledger:
+    with duck_ledger(warehouse, whole_versions(warehouse), refuse_large=False, only=SNAPSHOTS) as ledger:
         try:
             return model_of(ledger, topics, partitions, until_ms)
         except WrongPartitions as error:
@@ -198,10 +207,11 @@ def model_of(
 ) -> LiveModel:
     """Return a model of the groups at the end of an open ledger's log, or at an earlier moment.
 
-    Each shard is replayed from its nearest snapshot, up to its last record that is not after the moment.
+    Each shard is replayed from its nearest snapshot, up to its last record that is not after the moment. Files with
+    older records only are not opened, so the time does not grow with the age of the ledger.
 
     Args:
-        ledger: the open ledger.
+        ledger: the open ledger; of its tables, only `snapshots` is asked.
         topics: names of the control topics.
         partitions: number of partitions of each.
         until_ms: the moment in log time (epoch ms), inclusive; None: the end of the archived log.
@@ -210,40 +220,133 @@ def model_of(
     end_ms = _LAST if until_ms is None else until_ms
     steps = steps_of(ledger)
     partitions = number_at(steps, partitions, until_ms)
-    model = LiveModel(topics, partitions, "ledger")
-    reached, first, last_ms = {}, {}, 0
+    ranges = _with_number(steps, partitions)
+    for ledger_of_period in _periods(ledger, until_ms):
+        with ledger_of_period as near:
+            begin = _begin_of(near, topics, partitions, ranges, end_ms)
+            if begin.is_complete:
+                return _model_after(near, topics, partitions, begin, end_ms, before_record)
+    with ledger.within() as whole:
+        begin = _begin_of(whole, topics, partitions, ranges, end_ms)
+        return _model_after(whole, topics, partitions, begin, end_ms, before_record)
+
+
+def _periods(ledger: DuckLedger, until_ms: int | None) -> Iterator[AbstractContextManager[DuckLedger]]:
+    """Yield the ledger of longer and longer periods before a moment; nothing if the times of its rows are not known.
+
+    The times of snapshots would not do: the clock of a shard lags behind the log by all the time without ticks.
+    """
+    events = ledger.opened.deltas.get(EVENTS.name)
+    bounds = None if events is None else bounds_of(events, EVENTS.at)
+    if bounds is None:
+        return
+    first_ms, last_ms = bounds
+    end_ms = last_ms if until_ms is None else min(until_ms, last_ms)
+    for length_ms in _PERIODS_MS:
+        if end_ms - length_ms > first_ms:
+            yield ledger.within(end_ms - length_ms, until_ms)
+
+
+_PERIODS_MS = tuple(hours * 3_600_000 for hours in (2, 8, 32, 128))
+"""Lengths of the periods (ms). The first has a snapshot of each shard unless the coordinator was busy or did not run,
+and more than `HISTORY_MS`."""
+
+
+class _Archived(NamedTuple):
+    """The archived records of a partition."""
+
+    first: int
+    last: int
+    """First and last offset."""
+    last_ms: int
+    """Newest log time, epoch ms."""
+    records: int
+
+    def continues(self, snapshot: Snapshot) -> bool:
+        """Return whether no record is missing from the one behind a snapshot to the last one."""
+        is_joined = self.first <= snapshot.offset + 1 <= self.last + 1
+        return is_joined and self.records == self.last - self.first + 1
+
+
+class _Begin(NamedTuple):
+    """How a model begins."""
+
+    shards: Mapping[ControlPartition, tuple[ShardFollower, int]]
+    """Each with the offset of its last record to apply; -1 if there is none."""
+    last_ms: int
+    """Newest log time of a record, epoch ms."""
+    is_complete: bool
+    """Whether each shard has a snapshot, and all archived records behind it."""
+
+
+def _begin_of(
+    ledger: DuckLedger, topics: Topics, partitions: int, ranges: Mapping[ControlPartition, range], end_ms: int
+) -> _Begin:
     query = (
-        'select topic, partition, min("offset"), max("offset"), max(at_ms) from events '
+        'select topic, partition, min("offset"), max("offset"), max(at_ms), count(*) from events '
         "where at_ms <= $end group by topic, partition"
     )
-    for topic, partition, first_offset, offset, at_ms in ledger.stream(query, end=end_ms):
-        first[topic, partition], reached[topic, partition] = first_offset, offset
-        last_ms = max(last_ms, at_ms)
+    archived = {(row[0], row[1]): _Archived(*row[2:]) for row in ledger.stream(query, end=end_ms)}
     eras = _eras(ledger, end_ms)
-    ranges = _with_number(steps, partitions)
+    reached = {place: one.last for place, one in archived.items()}
     snapshots = _snapshots(ledger, reached, eras, ranges)
     refused = _refused(ledger)
+    shards, is_complete = {}, True
     for place in ((topic, partition) for topic in topics.control for partition in range(partitions)):
+        its, snapshot = archived.get(place), snapshots.get(place)
+        is_complete = is_complete and its is not None and snapshot is not None and its.continues(snapshot)
         signatures = OnRecord(refused.get(place, {}))
-        era = eras.get(shard_of(*place), 1)
-        begin = max(first.get(place, 0), ranges.get(place, _ALL).start + 1)
-        model.put_shard(first_follower(place, partitions, signatures, snapshots.get(place), era, begin))
-    for decision, partition, published_ms in recent_decisions(ledger, last_ms - HISTORY_MS, end_ms):
+        era = eras.get(shard_of(*place), 1 if snapshot is None else snapshot.era)
+        begin = max(0 if its is None else its.first, ranges.get(place, _ALL).start + 1)
+        follower = first_follower(place, partitions, signatures, snapshot, era, begin)
+        shards[place] = follower, -1 if its is None else its.last
+    return _Begin(shards, max((one.last_ms for one in archived.values()), default=0), is_complete)
+
+
+def _model_after(
+    ledger: DuckLedger,
+    topics: Topics,
+    partitions: int,
+    begin: _Begin,
+    end_ms: int,
+    before_record: Callable[[], None],
+) -> LiveModel:
+    """Return a model that has applied the archived records behind its beginning."""
+    model = LiveModel(topics, partitions, "ledger")
+    for follower, _ in begin.shards.values():
+        model.put_shard(follower)
+    for decision, partition, published_ms in recent_decisions(ledger, begin.last_ms - HISTORY_MS, end_ms):
         model.note_decision(partition, decision, published_ms)
     model.refresh()
     refreshed_ms = model.now_ms
-    logs = [
-        _records(ledger, place, follower.next_offset, reached.get(place, -1))
-        for place, follower in model.shards.items()
-    ]
+    logs = [_records(ledger, place, follower.next_offset, last) for place, (follower, last) in begin.shards.items()]
     for at_ms, record in heapq.merge(*map(_timed, logs), key=itemgetter(0)):
         before_record()
         if at_ms - refreshed_ms >= _REFRESH_MS:
             model.refresh()
             refreshed_ms = at_ms
         model.apply(record, 0.0)
+    for queue, end, at_ms in _reported_ends(ledger, begin.last_ms - _REPORTS_MS, end_ms):
+        model.note_ends({queue: end}, at_ms)
     model.refresh(review_all=True)
     return model
+
+
+_REPORTS_MS = 120_000
+"""Log time (ms) in which an observer reports the end of each queue at least once: it repeats each route every 30 s."""
+
+
+def _reported_ends(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[tuple[Queue, int, int]]:
+    """Yield the queues with their newest end offsets that were reported in a period, and the times of the reports.
+
+    The states of the shards lack some of them: a shard of queues notes no end of a queue that nobody waits for.
+    """
+    query = (
+        "select topic, broker, queue_id, max_by(end_offset, at_ms), max(at_ms) from end_offsets "
+        "where at_ms >= $from_ms and at_ms <= $end group by topic, broker, queue_id"
+    )
+    for topic, broker, queue_id, end, at_ms in ledger.stream(query, from_ms=from_ms, end=end_ms):
+        yield Queue(topic, broker, queue_id), end, at_ms
 
 
 def _with_number(steps: Mapping[ControlPartition, list[Step]], partitions: int) -> dict[ControlPartition, range]:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger
@@ -195,7 +196,7 @@ class History:
             if job.is_abandoned.is_set():
                 raise _Abandoned
 
-        with self._ledger.cursor() as ledger:
+        with self._ledger.cursor(SNAPSHOTS) as ledger:
             count()
             try:
                 model = model_of(ledger, self._topics, self._partitions, at_ms, count)
