@@ -24,6 +24,7 @@ BY_TIME = {
     # What is said of a queue's end stands in records of several partitions; these have no order but their times.
     ("dbt_like_sql/models/marts/consumer_lag.sql", "seen_at"),
     ("pipeline/wakeroll_pipeline/ledger/views/lag.sql", "at_ms"),
+    ("pipeline/wakeroll_pipeline/live/ledger_reader.py", "at_ms"),
     ("dbt_like_sql/models/marts/rebalance_cost.sql", "seen_at"),
     ("dbt_like_sql/models/marts/queue_health.sql", "known_at"),
     # Durations, for their percentiles.

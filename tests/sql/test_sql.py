@@ -2,12 +2,14 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from wakeroll_model.rows import RECORDED, TABLES
+from wakeroll_pipeline.cli import open_ledger
 from wakeroll_pipeline.ledger.duck_ledger import commits_of
 from wakeroll_pipeline.ledger.view_queries import VIEWS
 
@@ -263,6 +265,23 @@ def test_who_asks_for_another_table_is_told_which_there_are(ask):
     names = ", ".join(sorted([*TABLES, *VIEWS]))
 
     assert ask("select * from groops") == (2, "", f"wakeroll: no table or view 'groops'; it must be one of: {names}\n")
+
+
+@pytest.mark.parametrize(
+    "words", ["groups", "sql select+count(*)+as+rows+from+offsets", "replay", "check --table offsets"]
+)
+def test_large_tables_are_read_by_spark_with_the_same_answer(engine, day, wakeroll, monkeypatch, tmp_path, words):
+    """Refused above 8 GiB, all questions ended after five days of 1,000 groups."""
+    assert engine
+    monkeypatch.setenv("WAKEROLL_WORK", str(tmp_path))
+    asked = [*(word.replace("+", " ") for word in words.split()), "--home", str(day.parent)]
+    small = wakeroll(*asked)
+    monkeypatch.setattr(open_ledger, "LARGEST_BYTES", 1_000)
+    code, said, noted = wakeroll(*asked)
+
+    assert small[0] == code == 0
+    assert said.partition("Data Docs")[0] == small[1].partition("Data Docs")[0]
+    assert re.search(r"have 0.0 GiB of files, so Spark reads them: up to 1 min", noted)
 
 
 def test_the_tables_are_asked_as_they_were(ask, engine, day):

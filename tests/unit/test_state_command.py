@@ -7,9 +7,8 @@ import pytest
 
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import a_day
-from wakeroll_pipeline.cli import state_command
+from wakeroll_pipeline.cli import open_ledger, state_command
 from wakeroll_pipeline.cli.output import aligned
-from wakeroll_pipeline.ledger import duck_ledger
 
 HEADS = ("shard", "group", "epoch", "client", "instance", "topics", "queues", "shown epoch", "sent epoch", "silent for")
 
@@ -42,10 +41,15 @@ def test_many_members_are_shown_without_a_frame_and_with_the_same_words(home, wa
 
 def test_the_size_of_the_tables_does_not_matter(home, wakeroll, monkeypatch):
     """A busy deployment has gigabytes of events after some days, and only those since the snapshots are read."""
-    monkeypatch.setattr(duck_ledger, "LARGEST_BYTES", 1_000)
+    monkeypatch.setattr(open_ledger, "LARGEST_BYTES", 1_000)
+    monkeypatch.setattr(open_ledger, "find_spec", lambda _name: None)
 
     assert wakeroll("state", "--home", str(home))[0] == 0
-    assert wakeroll("groups", "--home", str(home))[0] == 2
+    assert wakeroll("lag", "--home", str(home))[0] == 0
+    code, _, complaint = wakeroll("groups", "--home", str(home))
+    assert code == 2
+    assert "Spark, which would read them, is not installed" in complaint
+    assert wakeroll("groups", "--engine", "duckdb", "--home", str(home))[0] == 0
 
 
 def test_columns_stay_aligned_next_to_wide_characters():

@@ -25,7 +25,7 @@ from wakeroll_pipeline.cli.ci_reports import (
     write_junit,
 )
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
-from wakeroll_pipeline.cli.open_ledger import ledger, reading, session, warehouse_of
+from wakeroll_pipeline.cli.open_ledger import engine_for, ledger, reading, session, warehouse_of
 from wakeroll_pipeline.cli.options import (
     AsJson,
     ConfigFile,
@@ -39,6 +39,7 @@ from wakeroll_pipeline.cli.options import (
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.cli.published_witness import Witness
+from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt, tables_looked_at
 from wakeroll_pipeline.settings import Settings
 
@@ -114,7 +115,7 @@ def check(
     as_json: AsJson = False,
     junit: JUnitFile = None,
     run_name: RunName = None,
-    engine: EngineName = "duckdb",
+    engine: EngineName = None,
     bootstrap: CheckedBootstrap = None,
     kafka_config: KafkaConfig = None,
     prefix: Prefix = None,
@@ -125,11 +126,6 @@ def check(
 
     The exit code is 1 if a rule is broken, and 3 if none is but some could not be checked.
     """
-    if engine == "spark" or not no_docs:
-        try:
-            from wakeroll_pipeline.questions.quality.expectation_suites import Gate
-        except ModuleNotFoundError as missing:
-            raise missing_extra("`check`", "quality", missing) from None
     from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
 
     if docs is not None and no_docs:
@@ -142,15 +138,21 @@ def check(
     settings = settings_of(
         config, look_for_run=False, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home
     )
+    chosen: Engine = "duckdb" if engine is None and since is not None else engine or engine_for(settings)
+    if chosen == "spark" or not no_docs:
+        try:
+            from wakeroll_pipeline.questions.quality.expectation_suites import Gate
+        except ModuleNotFoundError as missing:
+            raise missing_extra("`check`", "quality", missing) from None
     # The records are read before the tables, whose newest lines are stored before they are published.
     witness = Witness(settings if bootstrap is not None and table in (None, "chain") else None)
     asked = None if version is None or table is None else (table, version)
-    clock = RunClock("check", run_name, engine, settings.warehouse)
+    clock = RunClock("check", run_name, chosen, settings.warehouse)
     folder = None if no_docs else docs or settings.work_folder / "quality"
     names = None if table is None else {table}
     page = None
     with reported_failure(clock, as_json=as_json, junit=junit):
-        if engine == "spark":
+        if chosen == "spark":
             new_gate = partial(Gate, folder, "spark", clock.name)
             outcomes, looked_at, gate = _check_in_spark(settings, new_gate, chains, asked, at_ms, names)
         else:
@@ -158,7 +160,7 @@ def check(
         outcomes = witness.added_to(outcomes)
     if folder is not None:
         with out.status("writing Data Docs"):
-            if engine == "duckdb":
+            if chosen == "duckdb":
                 gate = Gate(folder, "duckdb", clock.name)
                 gate.record(outcomes, looked_at)
             page = gate.write_docs()
@@ -269,7 +271,7 @@ def _check_in_duckdb(
     at_ms: int | None,
     names: set[str] | None,
 ) -> "tuple[Sequence[RuleResult], Sequence[TableLookedAt]]":
-    with ledger(settings, out, version=version, at_ms=at_ms) as opened:
+    with ledger(settings, out, "duckdb", version, at_ms) as opened:
         from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
         from wakeroll_pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 
@@ -301,7 +303,7 @@ def _check_in_spark(
 
         # Rows are hashed one after the other, so Spark would add nothing but its price.
         def broken_chains(rules: "Collection[Rule]") -> "list[Broken]":
-            with duck_ledger(warehouse, versions, refuse_large=False) as ledger:
+            with duck_ledger(warehouse, versions) as ledger:
                 return [one for table in chains.tables_of(rules) for one in chains.broken(ledger, table)]
 
         outcomes = [

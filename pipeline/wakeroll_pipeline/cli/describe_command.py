@@ -39,7 +39,7 @@ def describe(
     group: GroupName,
     holds: Holds = False,
     as_json: AsJson = False,
-    engine: EngineName = "duckdb",
+    engine: EngineName = None,
     bootstrap: LiveBootstrap = None,
     kafka_config: KafkaConfig = None,
     keys: KeyFile = None,

@@ -24,7 +24,7 @@ def explain(
     queue: OfQueue,
     at: LogAt = None,
     as_json: AsJson = False,
-    engine: EngineName = "duckdb",
+    engine: EngineName = None,
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:

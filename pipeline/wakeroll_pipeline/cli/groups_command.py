@@ -12,9 +12,7 @@ from wakeroll_pipeline.ledger.ledger import Row
 out = Output()
 
 
-def groups(
-    as_json: AsJson = False, engine: EngineName = "duckdb", home: Home = None, config: ConfigFile = None
-) -> None:
+def groups(as_json: AsJson = False, engine: EngineName = None, home: Home = None, config: ConfigFile = None) -> None:
     """List the groups: members, queues, epoch, and the trigger of the last rebalance."""
     with ledger(settings_of(config, home=home), out, engine) as opened:
         rows = opened.rows("select * from groups order by group_id")

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS
-from wakeroll_pipeline.cli.open_ledger import reading, session, warehouse_of
+from wakeroll_pipeline.cli.open_ledger import engine_for, reading, session, warehouse_of
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
 from wakeroll_pipeline.cli.output import Output, write_document
 
@@ -32,7 +32,7 @@ def marts(
     as_json: AsJson = False,
     junit: JUnitFile = None,
     run_name: RunName = None,
-    engine: EngineName = "duckdb",
+    engine: EngineName = None,
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
@@ -43,14 +43,15 @@ def marts(
     """
     from wakeroll_pipeline.questions.marts import build, ensure_dbt
 
-    ensure_dbt(engine)
     settings = settings_of(config, home=home)
     warehouse = warehouse_of(settings)
+    chosen = engine or engine_for(settings)
+    ensure_dbt(chosen)
     options = [*(["--full-refresh"] if full_refresh else []), *(["--log-level", "none"] if as_json else [])]
-    run = partial(build, warehouse, settings.logs, *options, engine=engine)
-    clock = RunClock("marts", run_name, engine, settings.warehouse)
+    run = partial(build, warehouse, settings.logs, *options, engine=chosen)
+    clock = RunClock("marts", run_name, chosen, settings.warehouse)
     with reported_failure(clock, as_json=as_json, junit=junit):
-        if engine == "spark":
+        if chosen == "spark":
             with session(settings, out, for_minutes=True), reading(warehouse):
                 outcomes = run()
         else:

@@ -153,10 +153,11 @@ TablesAt = Annotated[
 
 
 EngineName = Annotated[
-    Engine,
+    Engine | None,
     typer.Option(
         "--engine",
-        help="Program that reads the tables: duckdb, in this process, or spark, for tables that are too large for one.",
+        help="Program that reads the tables: duckdb, in this process, or spark; default: duckdb, and spark if their "
+        "files have more than 8 GiB.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]

@@ -13,7 +13,7 @@ from wakeroll_model.decision_order import without_era
 from wakeroll_model.records import UNREADABLE
 from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
-from wakeroll_pipeline.cli.open_ledger import ledger
+from wakeroll_pipeline.cli.open_ledger import engine_for, ledger
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.ledger.ledger import Ledger
@@ -59,7 +59,7 @@ def replay(
     as_json: AsJson = False,
     junit: JUnitFile = None,
     run_name: RunName = None,
-    engine: EngineName = "duckdb",
+    engine: EngineName = None,
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
@@ -75,8 +75,9 @@ def replay(
     if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
         raise InvalidUsage(f"the period is empty ({period}); --from must be before --to")
     settings = settings_of(config, home=home)
-    clock = RunClock("replay", run_name, engine, settings.warehouse)
-    with reported_failure(clock, as_json=as_json, junit=junit), ledger(settings, out, engine) as opened:
+    chosen = engine or engine_for(settings)
+    clock = RunClock("replay", run_name, chosen, settings.warehouse)
+    with reported_failure(clock, as_json=as_json, junit=junit), ledger(settings, out, chosen) as opened:
         if group is None:
             checks = _replay_all(opened, settings.partitions, period)
         else:

@@ -50,7 +50,7 @@ def sql(
     limit: Limit = 1_000,
     version: Version = None,
     at: TablesAt = None,
-    engine: EngineName = "duckdb",
+    engine: EngineName = None,
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:

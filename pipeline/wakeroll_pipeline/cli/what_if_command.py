@@ -72,7 +72,7 @@ def what_if(
     at: LogAt = None,
     picture: Picture = None,
     as_json: AsJson = False,
-    engine: EngineName = "duckdb",
+    engine: EngineName = None,
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:

@@ -136,12 +136,12 @@ def _plan_losses(settings: Settings, findings: Sequence[Finding], changes: Seque
 def _plan_from_kafka(settings: Settings) -> RepairPlan:
     from wakeroll_pipeline.jobs.kafka_rows import plan_from_kafka
 
-    with duck_ledger(settings.warehouse, refuse_large=False) as ledger:
+    with duck_ledger(settings.warehouse) as ledger:
         return plan_from_kafka(settings, ledger)
 
 
 def _plan(settings: Settings) -> RepairPlan:
-    with duck_ledger(settings.warehouse, refuse_large=False) as ledger:
+    with duck_ledger(settings.warehouse) as ledger:
         return plan_repair(ledger, settings.partitions)
 
 

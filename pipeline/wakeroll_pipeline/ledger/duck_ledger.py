@@ -46,10 +46,6 @@ from wakeroll_pipeline.ledger.view_queries import Engine, views
 from wakeroll_pipeline.storage.place import Folder, Place
 from wakeroll_pipeline.storage.small_files import StorageFailed
 
-LARGEST_BYTES = 8 * 2**30
-"""Largest size of the tables' files (bytes).  Measured with 94 MB, the files of 1,000,000 events: `groups` takes 1.8 s
-of CPU and 210 MB of memory, `lag` 3.1 s and 320 MB.  So 8 GiB take one to three minutes on two cores."""
-
 _FETCHED = 10_000
 """Rows that `stream` fetches at once."""
 
@@ -172,7 +168,7 @@ def duck_ledger(
     warehouse: Folder,
     versions: Mapping[str, int] | None = None,
     *,
-    refuse_large: bool = True,
+    at_one_moment: bool = False,
     only: Table | None = None,
 ) -> Iterator[DuckLedger]:
     """Open the ledger of a warehouse, and close it at the end: see `open_ledger`.
@@ -181,7 +177,7 @@ def duck_ledger(
         UnreadableTable: a table that is read during the block cannot be read.
         StorageFailed: the store of a remote warehouse failed during the block.
     """
-    ledger = open_ledger(warehouse, versions, refuse_large=refuse_large, only=only)
+    ledger = open_ledger(warehouse, versions, at_one_moment=at_one_moment, only=only)
     try:
         yield ledger
     except duckdb.Error as error:
@@ -198,7 +194,7 @@ def open_ledger(
     warehouse: Folder,
     versions: Mapping[str, int] | None = None,
     *,
-    refuse_large: bool = True,
+    at_one_moment: bool = False,
     only: Table | None = None,
 ) -> DuckLedger:
     """Open the ledger of a warehouse.
@@ -208,16 +204,15 @@ def open_ledger(
     Args:
         warehouse: folder of the tables.
         versions: table -> Delta version to read; None: the newest of each.
-        refuse_large: whether to refuse files larger than `LARGEST_BYTES`; False if the queries read a small part of
-            them.
+        at_one_moment: whether to leave out batches of the recorder that are not in all of their tables yet.
         only: the only table that can be asked; others are available by `DuckLedger.within`. None: all tables and views.
             To create them, DuckDB reads the footers of all their files.
 
     Raises:
-        InvalidUsage: the warehouse has no tables, or its files are too large.
+        InvalidUsage: the warehouse has no tables.
     """
     connection, place = duckdb.connect(), Place.of(warehouse)
-    opened = open_tables(connection, place, versions, refuse_large=refuse_large, only=only)
+    opened = open_tables(connection, place, versions, at_one_moment=at_one_moment, only=only)
     return DuckLedger(connection, place, opened)
 
 
@@ -233,7 +228,7 @@ class Opened(NamedTuple):
     @property
     def versions(self) -> Mapping[str, int]:
         """Table -> the Delta version that is read."""
-        return {name: delta.version() for name, delta in self.deltas.items()}
+        return _versions_of(self.deltas)
 
 
 def open_tables(
@@ -241,7 +236,7 @@ def open_tables(
     warehouse: Folder,
     versions: Mapping[str, int] | None = None,
     *,
-    refuse_large: bool = True,
+    at_one_moment: bool = False,
     only: Table | None = None,
 ) -> Opened:
     """Configure a connection, and create the tables and views of a ledger in its current schema.
@@ -250,16 +245,14 @@ def open_tables(
         connection: to DuckDB.
         warehouse: folder of the tables.
         versions: table -> Delta version to read; None: the newest of each.
-        refuse_large: as for `open_ledger`.
+        at_one_moment: as for `open_ledger`.
         only: as for `open_ledger`.
 
     Raises:
-        InvalidUsage: the warehouse has no tables, or its files are too large.
+        InvalidUsage: the warehouse has no tables.
     """
     place = Place.of(warehouse)
-    opened = Opened(*_find_tables(place, versions))
-    if refuse_large:
-        _refuse_large(warehouse, sum(map(size_of, opened.deltas.values())))
+    opened = Opened(*_find_tables(place, versions, at_one_moment=at_one_moment))
     _configure(connection, place)
     for table in TABLES.values() if only is None else (only,):
         _create_table(connection, place, opened, table)
@@ -294,9 +287,35 @@ def _create_views(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _find_tables(
-    place: Place, versions: Mapping[str, int] | None
+    place: Place, versions: Mapping[str, int] | None, *, at_one_moment: bool
 ) -> tuple[dict[str, DeltaTable], dict[str, UnreadableTable]]:
     """Return the tables whose logs can be read, and why tables cannot be read; a table may be in both.
+
+    Raises:
+        InvalidUsage: there are no tables.
+    """
+    deltas, unreadable = _find_logs(place, versions)
+    if at_one_moment:
+        with suppress(DeltaError, OSError):  # the question that reads the table reports the damage
+            for name, version in moment_of(place, _versions_of(deltas)).versions.items():
+                if version != deltas[name].version():
+                    deltas[name].load_as_version(version)
+    for name, delta in deltas.items():
+        try:
+            problem = problem_in(TABLES[name], delta, place / name)
+        except UnreadableTable as error:
+            problem = error
+        except DeltaError as error:
+            problem = of_log(place / name, error)
+        if problem is not None:
+            unreadable[name] = problem
+    return deltas, unreadable
+
+
+def _find_logs(
+    place: Place, versions: Mapping[str, int] | None
+) -> tuple[dict[str, DeltaTable], dict[str, UnreadableTable]]:
+    """Return the tables whose logs can be read, and why the others cannot.
 
     Raises:
         InvalidUsage: there are no tables.
@@ -306,18 +325,18 @@ def _find_tables(
     for table in READ:
         try:
             delta = find_table(place, table, None if versions is None else versions.get(table.name))
-            if delta is None:
-                continue
-            problem = problem_in(table, delta, place / table.name)
         except UnreadableTable as error:
             unreadable[table.name] = error
         except DeltaError as error:
             unreadable[table.name] = of_log(place / table.name, error)
         else:
-            deltas[table.name] = delta
-            if problem is not None:
-                unreadable[table.name] = problem
+            if delta is not None:
+                deltas[table.name] = delta
     return deltas, unreadable
+
+
+def _versions_of(deltas: Mapping[str, DeltaTable]) -> dict[str, int]:
+    return {name: delta.version() for name, delta in deltas.items()}
 
 
 def delta_table(warehouse: Folder, table: Table, version: int | None = None) -> DeltaTable:
@@ -363,13 +382,9 @@ def whole_versions(warehouse: Folder, versions: Mapping[str, int] | None = None)
     Returns:
         Table -> version; a table that cannot be read is left out.
     """
-    place, found = Place.of(warehouse), {}
-    for table in READ:
-        with suppress(UnreadableTable, DeltaError):  # the question that reads the table reports the damage
-            delta = find_table(place, table, None if versions is None else versions.get(table.name))
-            if delta is not None:
-                found[table.name] = delta.version()
-    with suppress(DeltaError, OSError):
+    place = Place.of(warehouse)
+    found = _versions_of(_find_logs(place, versions)[0])
+    with suppress(DeltaError, OSError):  # the question that reads the table reports the damage
         return {**found, **moment_of(place, found).versions}
     return found
 
@@ -384,12 +399,10 @@ def commits_of(warehouse: Folder, table: str) -> dict[int, int]:
     return {} if found is None else {commit["version"]: commit["timestamp"] for commit in found.history()}
 
 
-def _refuse_large(warehouse: Folder, size: int) -> None:
-    if size > LARGEST_BYTES:
-        raise InvalidUsage(
-            f"the tables in {warehouse} have {size / 2**30:.1f} GiB of files, above the {LARGEST_BYTES / 2**30:.1f} "
-            "GiB that one process reads in minutes; use --engine spark"
-        )
+def bytes_of(warehouse: Folder) -> int:
+    """Return the size of the files of all tables; a table that cannot be read counts as empty."""
+    deltas, _ = _find_logs(Place.of(warehouse), None)
+    return sum(map(size_of, deltas.values()))
 
 
 def _configure(connection: duckdb.DuckDBPyConnection, place: Place) -> None:

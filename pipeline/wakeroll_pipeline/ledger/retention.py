@@ -130,7 +130,7 @@ def _begins(warehouse: Folder, old: Sequence[SnapshotKey]) -> dict[tuple[str, in
         return read_snapshots(ledger, list(highest.values()))
 
     # Not with Spark, which would copy each state several times in the driver's heap.
-    with duck_ledger(warehouse, refuse_large=False) as ledger:
+    with duck_ledger(warehouse) as ledger:
         return {key.place: key.offset for key in map(key_of, intact(choose))}
 
 

@@ -101,8 +101,7 @@ class SharedLedger:
         # A lost file that is back has no new version.
         opened = self._opened
         if opened is None or opened.unreadable or opened.versions != _versions(self.warehouse):
-            # Moments and periods read few row groups of large tables, so no size is refused.
-            opened = open_ledger(self.warehouse, whole_versions(self.warehouse), refuse_large=False, only=SNAPSHOTS)
+            opened = open_ledger(self.warehouse, at_one_moment=True, only=SNAPSHOTS)
             # The versions before are not closed, because that would close their cursors; they end with the last one.
             self._opened, self._whole, self._extent = opened, None, None
         self._checked_s = now_s

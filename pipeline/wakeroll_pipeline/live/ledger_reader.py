@@ -20,7 +20,7 @@ from wakeroll_model.rows import EVENTS, SNAPSHOTS
 from wakeroll_model.shard_state import WrongPartitions
 from wakeroll_model.signing import OnRecord, Signatures
 from wakeroll_pipeline.ledger.delta_files import bounds_of
-from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger, whole_versions
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.ledger.ledger import UnreadableTable, Value, any_of
 from wakeroll_pipeline.ledger.shard_growth import Step, number_at, steps_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, newest_of, read_snapshots, snapshot_keys
@@ -63,7 +63,7 @@ def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -
         eras: shard, like ``groups-3`` -> its era; other eras' snapshots are skipped.  None: the newest era of each.
     """
     try:
-        with duck_ledger(warehouse, refuse_large=False, only=SNAPSHOTS) as ledger:
+        with duck_ledger(warehouse, only=SNAPSHOTS) as ledger:
             return _snapshots(ledger, {}, eras)
     except InvalidUsage:  # `run` has created no tables yet
         return {}
@@ -95,7 +95,7 @@ def read_recorded(warehouse: Folder, from_ms: int) -> Recorded:
     """
     try:
         with (
-            duck_ledger(warehouse, refuse_large=False, only=SNAPSHOTS) as opened,
+            duck_ledger(warehouse, only=SNAPSHOTS) as opened,
             opened.within(from_ms - _LATE_MS) as ledger,
         ):
             newest = ledger.rows(
@@ -191,7 +191,7 @@ def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: in
         InvalidUsage: there are no tables in this folder, or they are of another number of partitions.
         UnreadableTable: a table cannot be read.
     """
-    with duck_ledger(warehouse, whole_versions(warehouse), refuse_large=False, only=SNAPSHOTS) as ledger:
+    with duck_ledger(warehouse, at_one_moment=True, only=SNAPSHOTS) as ledger:
         try:
             return model_of(ledger, topics, partitions, until_ms)
         except WrongPartitions as error:

@@ -10,7 +10,7 @@ from dbt.adapters.duckdb.utils import TargetConfig
 from duckdb import DuckDBPyConnection
 from msgspec import convert
 
-from wakeroll_pipeline.ledger.duck_ledger import open_tables, whole_versions
+from wakeroll_pipeline.ledger.duck_ledger import open_tables
 from wakeroll_pipeline.ledger.stored_marts import mart_paths, mart_query, merge_mart, replace_mart
 from wakeroll_pipeline.storage.place import Place
 from wakeroll_pipeline.storage.s3_access import S3Access
@@ -49,7 +49,7 @@ class Plugin(BasePlugin):
         for schema in (_LEDGER, _MARTS, _STORED):
             conn.execute(f"create schema {schema}")
         conn.execute(f"use {_LEDGER}")
-        if (unreadable := open_tables(conn, self._warehouse, whole_versions(self._warehouse)).unreadable) != {}:
+        if (unreadable := open_tables(conn, self._warehouse, at_one_moment=True).unreadable) != {}:
             raise next(iter(unreadable.values()))
         conn.execute("use main")
         for name, path in mart_paths(self._warehouse).items():

@@ -83,7 +83,7 @@ def recorded(settings: Settings, sql: str, **values: Value) -> list[Row]:
     # Most starts of `run` do not need DuckDB, which prints lines of its own at the end of a process with busy threads.
     from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 
-    with duck_ledger(settings.warehouse, refuse_large=False) as ledger:
+    with duck_ledger(settings.warehouse) as ledger:
         return ledger.rows(sql, **values)
 
 
