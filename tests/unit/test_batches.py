@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from wakeroll_model.rows import RECORDED
-from wakeroll_pipeline.ledger.batches import Batch, Moment, moment_of, newest_number
+from wakeroll_pipeline.ledger.batches import Batch, Moment, moment_of, newest_number, versions_of_batch
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 
 Write = Callable[..., None]
@@ -123,3 +123,26 @@ def test_tables_of_an_earlier_version_are_read_in_their_newest_versions(tables):
     assert seqs_at(tables, moment(tables)) == {name: [] for name in ALL} | {"decisions": [7]}
     shutil.rmtree(tables / "offsets")
     assert newest_number(tables, {name: DeltaTable(tables / name).version() for name in ALL[:2]}) == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "version", "numbers"),
+    [
+        ("events", 1, {"events": [1], "decisions": [1], "assignments": [1], "offsets": [1]}),
+        ("decisions", 2, {"events": [1, 2], "decisions": [1, 2], "assignments": [1], "offsets": [1]}),
+        ("events", 3, {"events": [1, 2, 3], "decisions": [1, 2], "assignments": [1], "offsets": [1]}),
+        ("offsets", 2, {"events": [1, 2, 3, 4], "decisions": [1, 2, 4], "assignments": [1, 4], "offsets": [1, 4]}),
+        ("offsets", 0, None),
+    ],
+)
+def test_a_version_of_one_table_leads_to_those_of_the_same_batches(tables, write, table, version, numbers):
+    """By time, it was a guess: the commits of a batch are milliseconds apart, and batches may be too."""
+    write(1, ALL)
+    write(2, ("events", "decisions"))
+    write(3, ("events",))
+    write(4, ALL)
+    newest = {name: DeltaTable(tables / name).version() for name in ALL}
+
+    found = versions_of_batch(tables, newest, table, version)
+
+    assert (None if found is None else seqs_at(tables, Moment(found, None))) == numbers

@@ -290,14 +290,13 @@ def _check_in_spark(
 ) -> "tuple[Sequence[RuleResult], Sequence[TableLookedAt], Gate]":
     warehouse = warehouse_of(settings)
     with session(settings, out, for_minutes=True) as spark, reading(warehouse):
-        from wakeroll_pipeline.ledger.duck_ledger import commits_of, duck_ledger, whole_versions
+        from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, whole_versions
         from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
         from wakeroll_pipeline.ledger.tables import open_views
         from wakeroll_pipeline.ledger.time_travel import versions_when
         from wakeroll_pipeline.questions.quality.all_rules import check as check_in_spark
 
-        then = versions_when(partial(commits_of, warehouse), version, at_ms)
-        versions = whole_versions(warehouse, then) if version is None or then is None else then
+        versions = versions_when(warehouse, version, at_ms) or whole_versions(warehouse)
         open_views(spark, warehouse, versions)
         gate = new_gate()  # Great Expectations starts a session of its own, without Delta, if there is none
 

@@ -6,7 +6,6 @@ DuckDB, deltalake and PySpark are imported in the functions that need them: a he
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -83,21 +82,20 @@ def ledger(
     if (engine or engine_for(settings)) == "spark":
         with session(settings, out) as spark, reading(warehouse):
             from wakeroll_pipeline.ledger import tables
-            from wakeroll_pipeline.ledger.duck_ledger import commits_of, whole_versions
+            from wakeroll_pipeline.ledger.duck_ledger import whole_versions
             from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 
-            then = versions_when(partial(commits_of, warehouse), version, at_ms)
-            versions = whole_versions(warehouse, then) if version is None or then is None else then
+            versions = versions_when(warehouse, version, at_ms) or whole_versions(warehouse)
             tables.open_views(spark, warehouse, versions)
             yield SparkLedger(spark, versions)
         return
     try:
-        from wakeroll_pipeline.ledger.duck_ledger import commits_of, duck_ledger, whole_versions
+        from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
     except ModuleNotFoundError as missing:
         raise missing_extra("reading the tables", "ask", missing) from None
     with out.status("reading"), reading(warehouse):
-        then = versions_when(partial(commits_of, warehouse), version, at_ms)
-        with duck_ledger(warehouse, then, at_one_moment=version is None) as opened:
+        then = versions_when(warehouse, version, at_ms)
+        with duck_ledger(warehouse, then, at_one_moment=then is None) as opened:
             yield opened
 
 

@@ -129,7 +129,7 @@ def repair(
 
 def _plan_losses(settings: Settings, findings: Sequence[Finding], changes: Sequence[Change]) -> LossPlan:
     detail = "" if settings.bootstrap else "Kafka's log was not read, because no broker is named"
-    with duck_ledger(settings.warehouse, refuse_large=False) as ledger:
+    with duck_ledger(settings.warehouse) as ledger:
         return plan_losses(ledger, findings, changes, detail)
 
 

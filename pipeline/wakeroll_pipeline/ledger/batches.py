@@ -89,6 +89,32 @@ def moment_of(warehouse: Folder, newest: Mapping[str, int]) -> Moment:
     return Moment(versions=versions, unfinished=unfinished)
 
 
+def versions_of_batch(warehouse: Folder, newest: Mapping[str, int], table: str, version: int) -> dict[str, int] | None:
+    """Return table -> its version after the batch of which a table has a version.
+
+    Args:
+        warehouse: folder of the tables.
+        newest: table -> its newest version; tables that are not recorded are ignored.
+        table: name of a table.
+        version: one of its versions. If no batch committed it, such as a compaction, the batch before it counts.
+
+    Returns:
+        The versions of the recorded tables; None if the log of the table names no batch: it is not recorded, or an
+        earlier release has written it.
+    """
+    place = Place.of(warehouse)
+    asked = next(batch_commits(place / table, version), None)
+    if asked is None:
+        return None
+    versions = {one.name: newest[one.name] for one in RECORDED if one.name in newest}
+    for name in versions:
+        for commit in batch_commits(place / name, newest[name]):
+            if commit.batch.number <= asked.batch.number:
+                break
+            versions[name] = commit.version - 1
+    return versions | {table: version}
+
+
 def batch_commits(folder: Folder, version: int) -> Iterator[BatchCommit]:
     """Yield the commits of batches to a table up to a version, the newest one first."""
     for commit in commits_with(folder, version, METADATA):
