@@ -4,51 +4,77 @@
 {% macro era() %}try_cast(split_part(shard, '.', -1) as int){% endmacro %}
 
 
-{#- Views of the ledger: name -> query. -#}
+{#- Views of the ledger: name -> comments and query, as `create view NAME` expects them. -#}
 {% macro ledger_views() %}
 {%- set found = {} -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `group_id` comment 'name of the consumer group', `client_id` comment 'client that changed; empty if the change concerns the whole group', `instance_id` comment 'instance of the client; empty if the change concerns the whole group', `change` comment 'joined, left, expired, resubscribed, conflict, agreed; of a whole group: emptied, forgotten', `epoch` comment 'epoch of the group at the change', `detail` comment 'detail of the change, in words; empty if there is none', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'A member joined, left, expired, changed its topics or conflicts with others; or the whole group changed.' as
+select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `group_id`, `client_id`, `instance_id`, `change`, `epoch`, `detail`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
 select shard, era, seq, at_ms, cause, group_id, client_id, said.`instance_id` as `instance_id`, said.`change` as `change`, said.`epoch` as `epoch`, said.`detail` as `detail`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<instance_id:string,change:string,epoch:bigint,detail:string>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'membership') as parsed
+) as shown
 {%- endset -%}
-{%- do found.update({'memberships': query}) -%}
+{%- do found.update({'memberships': definition}) -%}
 
-{%- set query -%}
-select shard, era, seq, at_ms, cause, group_id, said.`epoch` as `epoch`, said.`trigger` as `trigger`, said.`causes` as `causes`, said.`strategy` as `strategy`, said.`clients` as `clients`, said.`queues` as `queues`, said.`moved` as `moved`, said.`unassigned` as `unassigned`, said.`unassigned_count` as `unassigned_count`, said.`spread` as `spread`, said.`notes` as `notes`, published_ms from (select shard, seq, group_id, at_ms, cause, era, published_ms, from_json(json, 'struct<epoch:bigint,trigger:string,causes:array<struct<topic:string,partition:bigint,offset:bigint>>,strategy:string,clients:bigint,queues:bigint,moved:bigint,unassigned:array<struct<queue:struct<topic:string,broker:string,queue_id:int>,reason:string>>,unassigned_count:bigint,spread:bigint,notes:array<string>>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rebalance') as parsed
+{%- set definition -%}
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `group_id` comment 'name of the consumer group', `epoch` comment 'epoch of the group; never decreases', `trigger` comment 'kind of the first change that required a new target', `causes` comment 'records that required a new target, at most the first 16', `strategy` comment 'strategy that assigned the queues; empty if none has', `clients` comment 'number of members', `queues` comment 'number of queues of the subscribed topics', `moved` comment 'number of queues that had an owner and get another one', `unassigned` comment 'queues that are assigned to no member, at most the first 256', `unassigned_count` comment 'number of queues that are assigned to no member, listed or not', `spread` comment 'largest minus smallest number of queues per member', `notes` comment 'notes for the operator, such as a strategy that failed', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'A new target: its triggers, its size and its cost.' as
+select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `group_id`, `epoch`, `trigger`, `causes`, `strategy`, `clients`, `queues`, `moved`, `unassigned`, `unassigned_count`, `spread`, `notes`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
+select shard, era, seq, at_ms, cause, group_id, said.`epoch` as `epoch`, said.`trigger` as `trigger`, said.`causes` as `causes`, said.`strategy` as `strategy`, said.`clients` as `clients`, said.`queues` as `queues`, said.`moved` as `moved`, said.`unassigned` as `unassigned`, said.`unassigned_count` as `unassigned_count`, said.`spread` as `spread`, said.`notes` as `notes`, published_ms from (select shard, seq, group_id, at_ms, cause, era, published_ms, from_json(json, 'struct<epoch:bigint,trigger:string,causes:array<struct<topic:string,partition:int,offset:bigint>>,strategy:string,clients:bigint,queues:bigint,moved:bigint,unassigned:array<struct<queue:struct<topic:string,broker:string,queue_id:int>,reason:string>>,unassigned_count:bigint,spread:bigint,notes:array<string>>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rebalance') as parsed
+) as shown
 {%- endset -%}
-{%- do found.update({'rebalances': query}) -%}
+{%- do found.update({'rebalances': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `group_id` comment 'name of the consumer group', `queue` comment 'A queue: for Kafka a partition of a topic, for RocketMQ a queue of a topic on a broker', `from` comment 'previous owner; null if the queue never had one', `to` comment 'new owner; null if nobody owns the queue', `epoch` comment 'epoch of the group at the hand-over', `revoked_ms` comment 'log time of the revocation (epoch ms); null if the queue was not revoked', `revoked_at` comment 'log time of the revocation (UTC); null if the queue was not revoked', `released_ms` comment 'log time at which the queue became free (epoch ms); null if it had no owner', `released_at` comment 'log time at which the queue became free (UTC); null if it had no owner', `assigned_ms` comment 'log time of the assignment to the new owner (epoch ms); null if there is none', `assigned_at` comment 'log time of the assignment to the new owner (UTC); null if there is none', `how` comment 'how the queue became free', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'A change of a queue\'s owner.' as
+select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `group_id`, `queue`, `from`, `to`, `epoch`, `revoked_ms`, case when `revoked_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`revoked_ms`) end as revoked_at, `released_ms`, case when `released_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`released_ms`) end as released_at, `assigned_ms`, case when `assigned_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`assigned_ms`) end as assigned_at, `how`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
 select shard, era, seq, at_ms, cause, group_id, said.`queue` as `queue`, said.`from` as `from`, said.`to` as `to`, said.`epoch` as `epoch`, said.`revoked_ms` as `revoked_ms`, said.`released_ms` as `released_ms`, said.`assigned_ms` as `assigned_ms`, said.`how` as `how`, published_ms from (select shard, seq, group_id, at_ms, cause, era, published_ms, from_json(json, 'struct<queue:struct<topic:string,broker:string,queue_id:int>,from:string,to:string,epoch:bigint,revoked_ms:bigint,released_ms:bigint,assigned_ms:bigint,how:string>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'handover') as parsed
+) as shown
 {%- endset -%}
-{%- do found.update({'handovers': query}) -%}
+{%- do found.update({'handovers': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `group_id` comment 'name of the consumer group', `client_id` comment 'client that requested the lock, or had it', `queue` comment 'A queue: for Kafka a partition of a topic, for RocketMQ a queue of a topic on a broker', `outcome` comment 'granted, refused; expired: not renewed in time; unlocked: returned, or the queue became free', `until_ms` comment 'end of the lock by the shard\'s clock (epoch ms); null unless granted', `until_at` comment 'end of the lock by the shard\'s clock (UTC); null unless granted', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'The answer to a `lock` or `unlock` event, one per queue; or the end of a lock that expired or lost its queue.' as
+select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `group_id`, `client_id`, `queue`, `outcome`, `until_ms`, case when `until_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`until_ms`) end as until_at, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
 select shard, era, seq, at_ms, cause, group_id, client_id, said.`queue` as `queue`, said.`outcome` as `outcome`, said.`until_ms` as `until_ms`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<queue:struct<topic:string,broker:string,queue_id:int>,outcome:string,until_ms:bigint>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'lock') as parsed
+) as shown
 {%- endset -%}
-{%- do found.update({'locks': query}) -%}
+{%- do found.update({'locks': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `group_id` comment 'name of the consumer group', `client_id` comment 'name of a member of the group', `queue` comment 'queue from which the messages were first delivered', `first_offset` comment 'lowest offset of the messages', `last_offset` comment 'highest offset of the messages', `messages` comment 'number of messages, not all between those offsets', `attempt` comment 'number of the failed attempt, from 1', `outcome` comment 'retry: processed again later; dead: in the dead letter topic', `level` comment 'delay level of the next attempt; 0 if there is none', `error` comment 'error of the last of these messages; empty if none is known', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'Messages of one queue that a client\'s handler failed to process, as the client reports: retried later, or dead.' as
+select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `group_id`, `client_id`, `queue`, `first_offset`, `last_offset`, `messages`, `attempt`, `outcome`, `level`, `error`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
 select shard, era, seq, at_ms, cause, group_id, client_id, said.`queue` as `queue`, said.`first_offset` as `first_offset`, said.`last_offset` as `last_offset`, said.`messages` as `messages`, said.`attempt` as `attempt`, said.`outcome` as `outcome`, said.`level` as `level`, said.`error` as `error`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<queue:struct<topic:string,broker:string,queue_id:int>,first_offset:bigint,last_offset:bigint,messages:bigint,attempt:bigint,outcome:string,level:bigint,error:string>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'failed') as parsed
+) as shown
 {%- endset -%}
-{%- do found.update({'failed_messages': query}) -%}
+{%- do found.update({'failed_messages': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `request_id` comment 'request_id of the pull', `group_id` comment 'name of the consumer group', `client_id` comment 'name of a member of the group', `queue` comment 'A queue: for Kafka a partition of a topic, for RocketMQ a queue of a topic on a broker', `reason` comment 'why: arrival, skipped, timeout, superseded, cancelled, overflow, truncated, unknown', `next_offset` comment 'offset from which to pull again if the client finds nothing to read', `held_ms` comment 'time that the pull was held, by the shard\'s clock (ms)', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'The one answer to a pull: the client must read again.' as
+select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `request_id`, `group_id`, `client_id`, `queue`, `reason`, `next_offset`, `held_ms`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
 select shard, era, seq, at_ms, cause, said.`request_id` as `request_id`, group_id, client_id, said.`queue` as `queue`, said.`reason` as `reason`, said.`next_offset` as `next_offset`, said.`held_ms` as `held_ms`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<request_id:string,queue:struct<topic:string,broker:string,queue_id:int>,reason:string,next_offset:bigint,held_ms:bigint>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'wake') as parsed
+) as shown
 {%- endset -%}
-{%- do found.update({'wake_decisions': query}) -%}
+{%- do found.update({'wake_decisions': definition}) -%}
 
-{%- set query -%}
-select shard, era, seq, at_ms, cause, said.`rule` as `rule`, said.`detail` as `detail`, said.`raw` as `raw`, group_id, client_id, said.`partition` as `partition`, said.`partitions` as `partitions`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<rule:string,detail:string,raw:string,partition:bigint,partitions:bigint>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rejected') as parsed
+{%- set definition -%}
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `rule` comment 'broken rule: json, type, bounds, key, partition, signature, stale, mode, limit, in-use, epoch, secret, commit, failures, reset, settings, pull, internal', `detail` comment 'what was found and what was expected', `raw` comment 'first 4 KiB of the record\'s value, in base64', `group_id` comment 'group of the record; null if not known', `client_id` comment 'client of the record; null if not known', `partition` comment 'partition to which the group or queue belongs; absent unless the rule is partition', `partitions` comment 'number of partitions of the control topic; absent unless the rule is partition', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'An event that was rejected: the broken rule and the first bytes of the record.' as
+select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `rule`, `detail`, `raw`, `group_id`, `client_id`, `partition`, `partitions`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
+select shard, era, seq, at_ms, cause, said.`rule` as `rule`, said.`detail` as `detail`, said.`raw` as `raw`, group_id, client_id, said.`partition` as `partition`, said.`partitions` as `partitions`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<rule:string,detail:string,raw:string,partition:int,partitions:int>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rejected') as parsed
+) as shown
 {%- endset -%}
-{%- do found.update({'rejections': query}) -%}
+{%- do found.update({'rejections': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `group_id` comment 'name of the consumer group', `client_id` comment 'name of a member of the group', `instance_id` comment 'identifies one instance of a client; never reused', `reason` comment 'expired: no heartbeat for a session; left: unregistered; refused: no room, or another mode; duplicate: another live instance has the client_id; deaf: did not receive its assignments; epoch: showed an epoch that was never assigned', `by` comment 'instance that has the client_id, if the reason is duplicate; else empty', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'To one instance: it is no member any more and must drop all its queues.' as
+select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `group_id`, `client_id`, `instance_id`, `reason`, `by`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
 select shard, era, seq, at_ms, cause, group_id, client_id, said.`instance_id` as `instance_id`, said.`reason` as `reason`, said.`by` as `by`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<instance_id:string,reason:string,by:string>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'fenced') as parsed
+) as shown
 {%- endset -%}
-{%- do found.update({'fencings': query}) -%}
+{%- do found.update({'fencings': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `end_offset` comment 'offset after the newest message of the queue', `first_offset` comment 'offset of the first message that is not deleted; null if only the end was reported', `at_ms` comment 'log time of the report (epoch ms)', `log_time` comment 'log time of the report (UTC)') comment 'One report of the first and end offset of a queue, by the observer or a producer.' as
+select `topic`, `broker`, `queue_id`, `end_offset`, `first_offset`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time from (
 with reports as (
     select at_ms, explode(from_json(cast(value as string), 'struct<queues:array<struct<topic:string,broker:string,queue_id:int,max_offset:bigint,min_offset:bigint>>>').queues) as said
     from ledger.events
@@ -90,10 +116,13 @@ final as (
 )
 
 select * from final
+) as shown
 {%- endset -%}
-{%- do found.update({'end_offsets': query}) -%}
+{%- do found.update({'end_offsets': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'owner; null if no member owns the queue', `epoch` comment 'epoch of the group at the change of owner', `from_ms` comment 'log time at which the ownership begins (epoch ms)', `from_at` comment 'log time at which the ownership begins (UTC)', `previous_client_id` comment 'previous owner; null if the queue never had one', `how` comment 'how the queue became free: first, released, unregistered, expired, ...', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1') comment 'A queue of a group, and its owner now.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `epoch`, `from_ms`, case when `from_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`from_ms`) end as from_at, `previous_client_id`, `how`, `shard`, `era`, `seq` from (
 -- Who owns which queue now?  One row per (group_id, topic, broker, queue_id); client_id is null if no member owns it.
 --
 -- A new era of a shard begins without owners, so decisions of earlier eras do not count.
@@ -118,16 +147,31 @@ ranked as (
 ),
 
 final as (
-    select group_id, topic, broker, queue_id, client_id, epoch, from_ms, previous_client_id, how
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        client_id,
+        epoch,
+        from_ms,
+        previous_client_id,
+        how,
+        shard,
+        era,
+        seq
     from ranked
     where nth_newest = 1
 )
 
 select * from final
+) as shown
 {%- endset -%}
-{%- do found.update({'current_assignments': query}) -%}
+{%- do found.update({'current_assignments': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'client that committed, or that owned the queue at a reset; empty if nobody owned it', `committed_offset` comment 'offset of the next message to consume', `epoch` comment 'epoch in which the client committed', `at_ms` comment 'log time of the commit (epoch ms)', `log_time` comment 'log time of the commit (UTC)', `reset_by` comment 'operator or `route` that reset the offset; null for a commit', `mode` comment 'clustering: the offset of the group; broadcasting: the offset of this client alone', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1') comment 'A queue of a group, and its committed offset now; in a broadcasting group, one row per client.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `committed_offset`, `epoch`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `reset_by`, `mode`, `shard`, `era`, `seq` from (
 -- What is the committed offset of each queue?
 --
 -- A clustering group has one row per (group_id, topic, broker, queue_id).  The clients of a broadcasting group have
@@ -150,16 +194,32 @@ with ranked as (
 ),
 
 final as (
-    select group_id, topic, broker, queue_id, client_id, committed_offset, epoch, at_ms, reset_by, mode
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        client_id,
+        committed_offset,
+        epoch,
+        at_ms,
+        reset_by,
+        mode,
+        shard,
+        era,
+        seq
     from ranked
     where newest = 1 and mode = group_mode
 )
 
 select * from final
+) as shown
 {%- endset -%}
-{%- do found.update({'current_offsets': query}) -%}
+{%- do found.update({'current_offsets': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`group_id` comment 'name of the consumer group', `client_id` comment 'name of a member of the group', `instance_id` comment 'identifies one instance of a client; never reused', `joined_ms` comment 'log time at which the instance joined (epoch ms)', `joined_at` comment 'log time at which the instance joined (UTC)', `queues` comment 'number of queues that the member owns', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision by which the instance joined') comment 'A member of a group now.' as
+select `group_id`, `client_id`, `instance_id`, `joined_ms`, case when `joined_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`joined_ms`) end as joined_at, `queues`, `shard`, `era`, `seq` from (
 -- Who is in which group now?  One row per (group_id, client_id).
 --
 -- A new era of a shard begins without members, so decisions of earlier eras do not count.  The change `replaced` occurs
@@ -197,7 +257,10 @@ entered as (
         group_id,
         client_id,
         instance_id,
-        at_ms as joined_ms
+        at_ms as joined_ms,
+        shard,
+        era,
+        seq
     from ranked
     where change in ('joined', 'replaced') and nth_newest_entry = 1
 ),
@@ -218,7 +281,10 @@ final as (
         ranked.client_id,
         ranked.instance_id,
         entered.joined_ms,
-        coalesce(owned.queues, 0) as queues
+        coalesce(owned.queues, 0) as queues,
+        entered.shard,
+        entered.era,
+        entered.seq
     from ranked
     inner join entered using (group_id, client_id, instance_id)
     left join owned using (group_id, client_id)
@@ -226,10 +292,13 @@ final as (
 )
 
 select * from final
+) as shown
 {%- endset -%}
-{%- do found.update({'current_members': query}) -%}
+{%- do found.update({'current_members': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`group_id` comment 'name of the consumer group', `epoch` comment 'epoch of the group; 0 before its first rebalance', `strategy` comment 'strategy that assigned the queues; empty if none has', `members` comment 'number of members', `owned` comment 'number of queues that have an owner', `unowned` comment 'number of queues that no member owns', `last_trigger` comment 'trigger of the last rebalance; empty before the first one', `last_rebalance_ms` comment 'log time of the last rebalance (epoch ms); null before the first one', `last_rebalance_at` comment 'log time of the last rebalance (UTC); null before the first one') comment 'A group, and its state now.' as
+select `group_id`, `epoch`, `strategy`, `members`, `owned`, `unowned`, `last_trigger`, `last_rebalance_ms`, case when `last_rebalance_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`last_rebalance_ms`) end as last_rebalance_at from (
 -- Which groups exist, and what is their state?  One row per group_id.
 with known as (
     select group_id from ledger.memberships
@@ -286,10 +355,13 @@ final as (
 )
 
 select * from final
+) as shown
 {%- endset -%}
-{%- do found.update({'groups': query}) -%}
+{%- do found.update({'groups': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `group_id` comment 'name of the consumer group', `client_id` comment 'name of a member of the group', `request_id` comment 'identifier of the pull: <instance_id>:<number>', `reason` comment 'why: arrival, skipped, timeout, superseded, cancelled, overflow, truncated, unknown', `next_offset` comment 'offset from which to pull again if the client finds nothing to read', `held_ms` comment 'time that the pull was held, by the shard\'s clock (ms)', `at_ms` comment 'log time of the event that ended the wait (epoch ms)', `log_time` comment 'log time of the event that ended the wait (UTC)', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)', `arrival_to_wake_ms` comment 'time from the arrival of a message to the wake (ms); null if no arrival ended the wait', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1') comment 'A pull: how long it was held, and which event ended the wait.' as
+select `topic`, `broker`, `queue_id`, `group_id`, `client_id`, `request_id`, `reason`, `next_offset`, `held_ms`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at, `arrival_to_wake_ms`, `shard`, `era`, `seq` from (
 -- Which pulls were held, for how long, and which event ended the wait?  One row per pull.
 --
 -- at_ms is the log time of the event that ended the wait.  The pull itself causes the wake if it is answered at once.
@@ -324,10 +396,13 @@ left join causes
         wake_decisions.cause.topic = causes.topic
         and wake_decisions.cause.partition = causes.partition
         and wake_decisions.cause.offset = causes.offset
+) as shown
 {%- endset -%}
-{%- do found.update({'wakes': query}) -%}
+{%- do found.update({'wakes': definition}) -%}
 
-{%- set query -%}
+{%- set definition -%}
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'client of a broadcasting group; null in a clustering group, which shares offsets', `committed_offset` comment 'offset of the next message to consume; null if none was ever committed', `end_offset` comment 'offset after the newest message of the queue, in the newest report', `lag_messages` comment 'messages that exist and are not consumed; null if that is not known', `lag_ms` comment 'age of the oldest message that is not consumed (ms); 0 if there is none, null if not known', `committed_ms` comment 'log time of the last commit (epoch ms); null if there was none', `committed_at` comment 'log time of the last commit (UTC); null if there was none', `as_of_ms` comment 'newest log time in the tables (epoch ms)', `as_of` comment 'newest log time in the tables (UTC)') comment 'A queue of a group, and how far the group is behind; in a broadcasting group, one row per client.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `committed_offset`, `end_offset`, `lag_messages`, `lag_ms`, `committed_ms`, case when `committed_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`committed_ms`) end as committed_at, `as_of_ms`, case when `as_of_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`as_of_ms`) end as as_of from (
 -- How far behind is each group?  One row per (group_id, topic, broker, queue_id, client_id).
 --
 -- client_id is null unless the group broadcasts: then each client has offsets of its own.  "Now" is the newest log time
@@ -425,8 +500,9 @@ final as (
 )
 
 select * from final
+) as shown
 {%- endset -%}
-{%- do found.update({'lag': query}) -%}
+{%- do found.update({'lag': definition}) -%}
 
 {{- return(found) -}}
 {% endmacro %}

@@ -9,8 +9,8 @@
         {%- for name in ledger_tables() -%}
             {%- do register('ledger.' ~ name, warehouse() ~ '/' ~ name) -%}
         {%- endfor -%}
-        {%- for name, query in ledger_views().items() -%}
-            {%- do run_query('create or replace view ledger.' ~ name ~ ' as ' ~ query) -%}
+        {%- for name, definition in ledger_views().items() -%}
+            {%- do run_query('create or replace view ledger.' ~ name ~ ' ' ~ definition) -%}
         {%- endfor -%}
         {%- do open_marts() -%}
         {%- do keep_ledger('cache lazy table') -%}

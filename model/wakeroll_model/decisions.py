@@ -146,17 +146,22 @@ class Membership(Decision, kw_only=True, tag="membership"):
 
     group_id: GroupId
     client_id: Annotated[str, Meta(description="client that changed; empty if the change concerns the whole group")]
-    instance_id: str = ""
-    change: Change
+    instance_id: Annotated[
+        str, Meta(description="instance of the client; empty if the change concerns the whole group")
+    ] = ""
+    change: Annotated[
+        Change,
+        Meta(description="joined, left, expired, resubscribed, conflict, agreed; of a whole group: emptied, forgotten"),
+    ]
     epoch: Annotated[int, Meta(description="epoch of the group at the change")]
-    detail: str = ""
+    detail: Annotated[str, Meta(description="detail of the change, in words; empty if there is none")] = ""
 
 
 class Unassigned(Struct, frozen=True):
     """A queue that the target assigns to nobody, and the reason."""
 
     queue: Queue
-    reason: str
+    reason: Annotated[str, Meta(description="why no member gets the queue, in words")]
 
 
 class Rebalance(Decision, kw_only=True, tag="rebalance"):
@@ -166,7 +171,7 @@ class Rebalance(Decision, kw_only=True, tag="rebalance"):
     epoch: Epoch
     trigger: Annotated[Trigger, Meta(description="kind of the first change that required a new target")]
     causes: Annotated[list[Cause], Meta(description="records that required a new target, at most the first 16")]
-    strategy: str
+    strategy: Annotated[str, Meta(description="strategy that assigned the queues; empty if none has")]
     clients: Annotated[int, Meta(description="number of members")]
     queues: Annotated[int, Meta(description="number of queues of the subscribed topics")]
     moved: Annotated[int, Meta(description="number of queues that had an owner and get another one")]
@@ -269,7 +274,7 @@ class FailedMessages(Decision, kw_only=True, tag="failed"):
     last_offset: Annotated[int, Meta(description="highest offset of the messages")]
     messages: Annotated[int, Meta(description="number of messages, not all between those offsets")]
     attempt: Annotated[int, Meta(description="number of the failed attempt, from 1")]
-    outcome: FailedOutcome
+    outcome: Annotated[FailedOutcome, Meta(description="retry: processed again later; dead: in the dead letter topic")]
     level: Annotated[int, Meta(description="delay level of the next attempt; 0 if there is none")]
     error: Annotated[str, Meta(description="error of the last of these messages; empty if none is known")] = ""
 
@@ -281,7 +286,10 @@ class Wake(Decision, kw_only=True, tag="wake"):
     group_id: GroupId
     client_id: ClientId
     queue: Queue
-    reason: WakeReason
+    reason: Annotated[
+        WakeReason,
+        Meta(description="why: arrival, skipped, timeout, superseded, cancelled, overflow, truncated, unknown"),
+    ]
     next_offset: Annotated[int, Meta(description="offset from which to pull again if the client finds nothing to read")]
     held_ms: Annotated[int, Meta(description="time that the pull was held, by the shard's clock (ms)")]
 

@@ -31,7 +31,7 @@ class EventRow(Struct, frozen=True, kw_only=True):
     key: Annotated[
         bytes | None, Meta(description="key of the record; null for events that are sent to every partition")
     ]
-    value: Annotated[bytes | None, Meta(description="value of the record, byte for byte")]
+    value: Annotated[bytes | None, Meta(description="value of the record, byte for byte; null if it has none")]
     type: Annotated[str | None, Meta(description="type of the event by its own field; null if it has none")]
 
 

@@ -2,25 +2,32 @@
 
 import json
 import shutil
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as f
 
 from wakeroll_model.rows import DECISIONS, EVENTS, TABLES
-from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb, in_spark
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, has_era
 from wakeroll_pipeline.ledger.ledger import Row
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.ledger.tables import open_views, path_of
-from wakeroll_pipeline.ledger.view_queries import VIEWS
+from wakeroll_pipeline.ledger.view_queries import ERA, VIEWS, declared_views
 
 pytestmark = pytest.mark.spark
 
 
 def rows_of(ledger, name: str) -> list[str]:
     """Return all rows of a table or view, as sorted text."""
+
+    def text_of(value: Any) -> str:
+        # Spark gives times in the zone of this process, without naming it.
+        return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else repr(value)
+
     return sorted(
-        json.dumps(one.as_dict(), default=repr, sort_keys=True) for one in ledger.rows(f"select * from {name}")
+        json.dumps(one.as_dict(), default=text_of, sort_keys=True) for one in ledger.rows(f"select * from {name}")
     )
 
 
@@ -35,6 +42,68 @@ def test_every_row_of_every_view_is_the_same(request, spark, home):
 
     assert found == {name: rows_of(SparkLedger(spark), name) for name in found}
     assert all(found[name] for name in ("events", "handovers", "groups", "current_assignments"))
+
+
+def test_both_engines_have_the_columns_and_comments_that_are_declared(spark, day):
+    """Of each table and view: a name that tells its unit, a type, and what it means; `describe` shows them."""
+    open_views(spark, day)
+    views = {view.name: (view.comment, view.columns) for view in declared_views()}
+    columns = {table.name: (*columns_of(table.row), *([ERA] if has_era(table) else [])) for table in TABLES.values()}
+    declared = {
+        name: {one.name: (one.type, one.comment) for one in found}
+        for name, found in (columns | {name: found for name, (_, found) in views.items()}).items()
+    }
+    assert all(comment for found in declared.values() for _, comment in found.values())
+
+    with duck_ledger(day) as opened:
+        opened.add_comments()
+        told = opened.connection.execute("select view_name, comment from duckdb_views() where not internal").fetchall()
+        found = opened.connection.execute("select table_name, column_name, data_type, comment from duckdb_columns()")
+        in_duck: dict[str, Any] = {}
+        for name, column, type_, comment in found.fetchall():
+            in_duck.setdefault(name, {})[column] = (type_.replace('"', ""), comment)
+    in_spark_sql = {
+        name: {row.col_name: (row.data_type, row.comment) for row in spark.sql(f"describe {name}").collect()}
+        for name in declared
+    }
+
+    assert {name: in_duck[name] for name in declared} == {
+        name: {one: (in_duckdb(type_).replace('"', ""), comment) for one, (type_, comment) in columns.items()}
+        for name, columns in declared.items()
+    }
+    assert in_spark_sql == {
+        name: {one: (in_spark(type_), comment) for one, (type_, comment) in columns.items()}
+        for name, columns in declared.items()
+    }
+    comments = {name: comment for name, (comment, _) in views.items()}
+    assert {name: comment for name, comment in told if name in comments} == comments
+
+
+@pytest.mark.parametrize("home", ["day", "eras"])
+def test_no_column_is_null_that_is_declared_to_have_values(request, home):
+    """The data dictionary says of each column whether it may be null."""
+    with duck_ledger(request.getfixturevalue(home)) as opened:
+        for view in declared_views():
+            never = [column.name for column in view.columns if not column.is_nullable]
+            nulls = ", ".join(f'count(*) - count("{name}") as "{name}"' for name in never)
+            [found] = opened.rows(f"select {nulls} from {view.name}")
+            assert {name: number for name, number in found.as_dict().items() if number} == {}, view.name
+
+
+def test_a_time_that_no_calendar_has_stops_no_view(spark, day, tmp_path):
+    """A stranger may write any number; the TIMESTAMP beside it is null."""
+    warehouse = tmp_path / "warehouse"
+    shutil.copytree(day, warehouse)
+    queue = '"queue":{"topic":"orders","broker":"","queue_id":0}'
+    far = f'{{{queue},"revoked_ms":9223372036854775807,"released_ms":-9223372036854775808}}'
+    spoil(spark, warehouse, DECISIONS, "seq", json=[far])
+    open_views(spark, warehouse)
+    asked = "select revoked_at, released_at from handovers where revoked_ms > 1e15"
+
+    with duck_ledger(warehouse) as opened:
+        found = [[tuple(row) for row in ledger.rows(asked)] for ledger in (opened, SparkLedger(spark))]
+
+    assert found == [[(None, None)]] * 2
 
 
 def test_the_day_has_rows_for_the_views_about_lag(day):

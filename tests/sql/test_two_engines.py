@@ -5,11 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.support.ledgers import Story, a_day, two_eras, write_ledger
 from wakeroll_model.rows import TABLES
+from wakeroll_pipeline.ledger.delta_files import open_delta, stored_comments
 from wakeroll_pipeline.ledger.stored_marts import mart_paths
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions import marts
@@ -22,14 +24,29 @@ Marts = dict[str, tuple[list[str], list[str]]]
 
 
 def marts_in(warehouse: Path) -> Marts:
-    """Return the marts of a warehouse, as a reader of Delta sees them."""
+    """Return the marts of a warehouse, as a reader of Delta sees them: columns with type and comment, and rows."""
     found: Marts = {}
     for name, path in mart_paths(warehouse).items():
         table = DeltaTable(str(path))
         rows = table.to_pyarrow_table()
-        columns = [f"{field.name} {field.type.type}" for field in table.schema().fields]
+        _, comments = stored_comments(table)
+        columns = [f"{field.name} {field.type.type}: {comments[field.name]}" for field in table.schema().fields]
         found[name] = columns, sorted(repr(tuple(row.values())) for row in rows.to_pylist())
     return found
+
+
+def declared_marts() -> dict[str, tuple[str, list[str]]]:
+    """Return mart -> its comment and its columns, as dbt's file declares them."""
+    names = {"string": "string", "int": "integer", "bigint": "long", "double": "double", "boolean": "boolean"}
+    names |= {"timestamp": "timestamp"}
+    page = yaml.safe_load((marts.PROJECT / "models" / "marts" / "_marts.yml").read_text(encoding="utf-8"))
+    return {
+        model["name"]: (
+            model["description"],
+            [f"{one['name']} {names[one['data_type']]}: {one['description']}" for one in model["columns"]],
+        )
+        for model in page["models"]
+    }
 
 
 def found_by_tests(done: list[marts.BuildResult]) -> dict[str, tuple[bool, int | None]]:
@@ -99,8 +116,17 @@ def test_both_engines_build_equal_marts(ledger: str, build, tmp_path: Path, requ
     assert [one for one in by_duckdb if one.kind == "model" and not one.is_good] == []
     assert {(one.kind, one.name) for one in by_duckdb} == {(one.kind, one.name) for one in by_spark}
     assert found_by_tests(by_duckdb) == found_by_tests(by_spark)
-    assert len(marts_in(duck / "warehouse")) == 10
     assert marts_in(duck / "warehouse") == marts_in(spark / "warehouse")
+    # Users, `wakeroll sql "describe consumer_lag"` and docs/data_dictionary.md read the same declaration.
+    for home in (duck, spark):
+        comments = {name: stored_comments(open_delta(path))[0] for name, path in mart_paths(home / "warehouse").items()}
+        columns = {name: columns for name, (columns, _) in marts_in(home / "warehouse").items()}
+        assert {name: (comments[name], columns[name]) for name in columns} == declared_marts()
+        # The data dictionary says of each column whether it may be null.
+        for path in mart_paths(home / "warehouse").values():
+            rows = DeltaTable(str(path)).to_pyarrow_table()
+            _, meaning = stored_comments(open_delta(path))
+            assert [name for name in rows.column_names if rows[name].null_count and "null" not in meaning[name]] == []
 
 
 def test_each_engine_takes_up_what_the_other_has_built(engine: SparkSession, eras: Path, build, tmp_path: Path):

@@ -98,6 +98,7 @@ def _ask(opened: Ledger, marts_of: Place | None, asked: str, limit: int) -> Answ
     from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 
     assert isinstance(opened, DuckLedger)
+    opened.add_comments()
     names += opened.open_marts() if marts_of else []
     return ask_duckdb(opened, asked, limit, names)
 

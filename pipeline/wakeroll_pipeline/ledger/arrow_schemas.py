@@ -15,6 +15,7 @@ _ARROW: dict[Simple, pa.DataType] = {
     "double": pa.float64(),
     "boolean": pa.bool_(),
     "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
 

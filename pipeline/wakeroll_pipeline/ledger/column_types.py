@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-Simple = Literal["string", "int", "bigint", "double", "boolean", "binary"]
+Simple = Literal["string", "int", "bigint", "double", "boolean", "binary", "timestamp"]
 """Name of a simple type, as in Spark's SQL."""
 
 _LARGEST_INT = 2**31 - 1
@@ -25,6 +25,7 @@ _IN_DUCKDB: Mapping[Simple, str] = {
     "double": "DOUBLE",
     "boolean": "BOOLEAN",
     "binary": "BLOB",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
 }
 
 
@@ -49,7 +50,7 @@ class Column(NamedTuple):
 
 
 def columns_of(declared: type[Struct]) -> tuple[Column, ...]:
-    """Return the columns of a declaration, with descriptions as comments.
+    """Return the columns of a declaration, with descriptions as comments; a struct has the first line of its docstring.
 
     A column is nullable exactly if the type of its field allows None.  An integer is a bigint, or an int if its upper
     bound fits.
@@ -133,6 +134,8 @@ def _structure(of: Type) -> Any:
 
 def _column(field: msgspec.inspect.Field) -> Column:
     plain, is_nullable, comment = _unwrap(field.type)
+    if isinstance(plain, msgspec.inspect.StructType):
+        comment = comment or (plain.cls.__doc__ or "").partition("\n")[0].rstrip(".")
     return Column(field.encode_name, _type_of(plain, field.encode_name), is_nullable, comment)
 
 

@@ -276,6 +276,19 @@ _TYPES = {
 """Simple type in Delta -> in DuckDB; a decimal has the same name in both."""
 
 
+def add_comments(connection: duckdb.DuckDBPyConnection, view: str, comment: str, columns: Mapping[str, str]) -> None:
+    """Add the comments of a view and of its columns."""
+    text = [f"comment on view {quoted(view)} is {literal(comment)}"]
+    text += [f"comment on column {quoted(view)}.{quoted(name)} is {literal(says)}" for name, says in columns.items()]
+    connection.execute(";".join(text))
+
+
+def stored_comments(delta: DeltaTable) -> tuple[str, dict[str, str]]:
+    """Return the comment of a table, and column -> its comment; empty where there is none."""
+    columns = {field.name: str(field.metadata.get("comment", "")) for field in delta.schema().fields}
+    return delta.metadata().description or "", columns
+
+
 def stored_columns(delta: DeltaTable) -> dict[str, str]:
     """Return column -> its type in DuckDB, as the table has it."""
     return {field.name: _type_of(field.type) for field in delta.schema().fields}

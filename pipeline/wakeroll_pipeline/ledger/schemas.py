@@ -14,6 +14,7 @@ _SPARK: dict[Simple, types.DataType] = {
     "double": types.DoubleType(),
     "boolean": types.BooleanType(),
     "binary": types.BinaryType(),
+    "timestamp": types.TimestampType(),
 }
 
 

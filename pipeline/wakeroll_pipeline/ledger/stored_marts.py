@@ -1,12 +1,21 @@
 """The marts in a warehouse: Delta tables in its folder `marts`, which both engines of dbt read and write."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from arro3.core import RecordBatchReader, Schema
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta, quoted, reading, stored_columns
+from wakeroll_pipeline.ledger.delta_files import (
+    add_comments,
+    is_delta,
+    open_delta,
+    quoted,
+    reading,
+    stored_columns,
+    stored_comments,
+)
 from wakeroll_pipeline.ledger.table_damage import lost_file, of_log
 from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Folder, Place
@@ -36,7 +45,7 @@ def mart_query(path: Place) -> str:
 
 
 def open_marts(connection: DuckDBPyConnection, warehouse: Folder) -> list[str]:
-    """Create a view of each built mart in the current schema of a connection; return their names.
+    """Create a view of each built mart, with its comments, in the current schema of a connection; return their names.
 
     Raises:
         UnreadableTable: as `mart_query`.
@@ -44,15 +53,16 @@ def open_marts(connection: DuckDBPyConnection, warehouse: Folder) -> list[str]:
     paths = mart_paths(warehouse)
     for name, path in paths.items():
         connection.execute(f"create or replace view {quoted(name)} as {mart_query(path)}")
+        add_comments(connection, name, *stored_comments(open_delta(path)))
     return list(paths)
 
 
-def replace_mart(path: Place, rows: DuckDBPyRelation, description: str) -> None:
-    """Store all rows of a mart, as a new version of its table."""
+def replace_mart(path: Place, rows: DuckDBPyRelation, description: str, comments: Mapping[str, str]) -> None:
+    """Store all rows of a mart, as a new version of its table, with its description and column -> comment."""
     location, options = path.for_deltalake()
     write_deltalake(
         location,
-        rows,
+        _with_comments(RecordBatchReader.from_stream(rows), comments),
         storage_options=options,
         mode="overwrite",
         schema_mode="overwrite",
@@ -60,6 +70,12 @@ def replace_mart(path: Place, rows: DuckDBPyRelation, description: str) -> None:
         # Other readers cannot read tables with deletion vectors.
         configuration={"delta.enableDeletionVectors": "false"},
     )
+
+
+def _with_comments(rows: RecordBatchReader, comments: Mapping[str, str]) -> RecordBatchReader:
+    fields = [rows.schema.field(name) for name in rows.schema.names]
+    schema = Schema([field.with_metadata({"comment": comments.get(field.name, "")}) for field in fields])
+    return RecordBatchReader.from_batches(schema, (batch.with_schema(schema) for batch in rows))
 
 
 def merge_mart(path: Place, rows: DuckDBPyRelation, key: Sequence[str]) -> None:

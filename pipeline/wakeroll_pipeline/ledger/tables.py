@@ -18,7 +18,7 @@ from wakeroll_pipeline.ledger.duck_ledger import find_table
 from wakeroll_pipeline.ledger.migrations import CHECK, evolve, properties_there
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.table_damage import problem_in
-from wakeroll_pipeline.ledger.view_queries import views
+from wakeroll_pipeline.ledger.view_queries import ERA, declared_views, spark_head, views
 from wakeroll_pipeline.storage.hadoop_files import delete_with_marks
 from wakeroll_pipeline.storage.place import Folder, Place
 
@@ -86,7 +86,7 @@ def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
 
 def with_era(rows: DataFrame) -> DataFrame:
     """Add the column `era` after `shard`; the order of decisions needs it (`wakeroll_model.decision_order.ORDER`)."""
-    era = f.expr(ERA_SQL).alias("era", metadata={"comment": "era of the shard; (era, seq) is the order of decisions"})
+    era = f.expr(ERA_SQL).alias("era", metadata={"comment": ERA.comment})
     return rows.select([column for name in rows.columns for column in ((name, era) if name == "shard" else (name,))])
 
 
@@ -125,8 +125,8 @@ def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, in
         rows = with_new_columns(reader.load(path.for_spark()), table)
         (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)
     names = [*TABLES]
-    for name, sql in views("spark"):
-        spark.sql(f"create or replace temporary view {name} as {sql}")
+    for view, (name, sql) in zip(declared_views(), views("spark"), strict=True):
+        spark.sql(f"create or replace temporary view {name} {spark_head(view)} {sql}")
         names.append(name)
     return names
 

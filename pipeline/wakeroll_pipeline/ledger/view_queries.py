@@ -1,19 +1,23 @@
-"""The views of the ledger: their names, and their queries for Spark and for DuckDB.
+"""The views of the ledger: their names, columns and comments, and their queries for Spark and for DuckDB.
 
 The queries in the folder `views` are the same text for both.  The views that parse JSON are generated from the
 declarations in `model`, because the engines write types and the parsing of JSON differently.
+
+Each view has the columns of its declaration and, behind each time in epoch ms, the same time as a TIMESTAMP in UTC, for
+tools that draw charts: behind `x_ms` the column `x_at`; behind `at_ms` it is `log_time`, behind `as_of_ms` `as_of`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from wakeroll_model import decisions
 from wakeroll_model.queue import Queue, QueueId
-from wakeroll_model.rows import DecisionRow
-from wakeroll_pipeline.ledger.column_types import columns_of, in_spark, json_in_duckdb
+from wakeroll_model.rows import DECIDED, DecisionRow
+from wakeroll_pipeline.ledger.column_types import Column, ListOf, Type, columns_of, in_duckdb, in_spark, json_in_duckdb
+from wakeroll_pipeline.ledger.view_rows import VIEW_ROWS, Era
 
 Engine = Literal["duckdb", "spark"]
 """Program that runs the SQL."""
@@ -30,11 +34,35 @@ KINDS: Mapping[str, type[decisions.Decision]] = {
 }
 """View -> kind of decision that it shows, with one column per field and the column `era`."""
 
-_SQL_VIEWS = ("current_assignments", "current_offsets", "current_members", "groups", "wakes", "lag")
-"""Names of the views whose queries are in the folder `views`; each may read the views before it."""
-
-VIEWS = (*KINDS, "end_offsets", *_SQL_VIEWS)
+VIEWS = (*KINDS, *VIEW_ROWS)
 """Names of all views; each may read the views before it."""
+
+
+class _Placed(Struct):
+    era: Era
+
+
+[ERA] = columns_of(_Placed)
+"""The column that tables and views have behind `shard`."""
+
+
+class View(NamedTuple):
+    """A view of the ledger."""
+
+    name: str
+    comment: str
+    """One sentence about a row."""
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    """Columns that identify a row."""
+
+
+def declared_views() -> Iterator[View]:
+    """Yield each view, in the order of `VIEWS`."""
+    for name, declared in KINDS.items():
+        yield View(name, first_line(declared), _with_times(_of_kind(declared)), DECIDED)
+    for name, (row, key) in VIEW_ROWS.items():
+        yield View(name, first_line(row), _with_times(columns_of(row)), key)
 
 
 def views(engine: Engine) -> Iterator[tuple[str, str]]:
@@ -43,35 +71,114 @@ def views(engine: Engine) -> Iterator[tuple[str, str]]:
     The queries expect the column `era` in the tables with rows of decisions (`wakeroll_model.decision_order.ERA_SQL`).
     """
     for name, declared in KINDS.items():
-        yield name, _view_of(declared, engine)
-    yield "end_offsets", _END_OFFSETS[engine]
-    for name in _SQL_VIEWS:
-        yield (
-            name,
-            resources.files("wakeroll_pipeline.ledger").joinpath("views", f"{name}.sql").read_text(encoding="utf-8"),
-        )
+        yield name, _shown(_of_kind(declared), _query_of(declared, engine), engine)
+    for name, (row, _) in VIEW_ROWS.items():
+        yield name, _shown(columns_of(row), _END_OFFSETS[engine] if name == "end_offsets" else _sql_of(name), engine)
 
 
-def _view_of(declared: type[decisions.Decision], engine: Engine) -> str:
-    """Return the query of the view of one kind.
+def spark_head(view: View) -> str:
+    """Return what stands in Spark's `create view` between the name and the query: the columns and their comments."""
+    columns = ", ".join(f"`{column.name}` comment {_in_quotes(column.comment)}" for column in view.columns)
+    return f"({columns}) comment {_in_quotes(view.comment)} as"
+
+
+def first_line(declared: type[Struct]) -> str:
+    """Return the sentence that says what a row is."""
+    return (declared.__doc__ or "").partition("\n")[0].partition("  Key:")[0]
+
+
+def timestamp_name(column: Column) -> str | None:
+    """Return the name of the TIMESTAMP that a view has behind a column; None if the column is no time."""
+    if not column.name.endswith("_ms") or "(epoch ms)" not in column.comment:
+        return None
+    return {"at_ms": "log_time", "as_of_ms": "as_of"}.get(column.name, column.name.removesuffix("_ms") + "_at")
+
+
+def _in_quotes(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _sql_of(name: str) -> str:
+    folder = resources.files("wakeroll_pipeline.ledger").joinpath("views")
+    return folder.joinpath(f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _with_times(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return columns with the TIMESTAMP behind each time."""
+    shown: list[Column] = []
+    for column in columns:
+        shown.append(column)
+        if (name := timestamp_name(column)) is not None:
+            shown.append(Column(name, "timestamp", column.is_nullable, column.comment.replace("(epoch ms)", "(UTC)")))
+    return tuple(shown)
+
+
+def _shown(columns: tuple[Column, ...], query: str, engine: Engine) -> str:
+    """Return the query of the columns of a view, from the query of its rows."""
+    quote = _QUOTES[engine]
+    names = []
+    for column in columns:
+        name = f"{quote}{column.name}{quote}"
+        # The table `decisions` has the partition of the cause as a bigint, other tables have partitions as int.
+        names.append(name if column.name != "cause" else f"try_cast(cause as {_TYPES[engine](column.type)}) as cause")
+        if (shown := timestamp_name(column)) is not None:
+            names.append(
+                f"case when {name} between {_FIRST_MS} and {_LAST_MS} then {_TIMES[engine](name)} end as {shown}"
+            )
+    return f"select {', '.join(names)} from (\n{query.strip()}\n) as shown"
+
+
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Years 1 to 9999.  A record of a stranger may have other numbers, of which no program makes a TIMESTAMP."""
+_QUOTES: Mapping[Engine, str] = {"duckdb": '"', "spark": "`"}
+_TYPES: Mapping[Engine, Callable[[Type], str]] = {"duckdb": in_duckdb, "spark": in_spark}
+_TIMES: Mapping[Engine, Callable[[str], str]] = {
+    "duckdb": "make_timestamptz({} * 1000)".format,
+    "spark": "timestamp_millis({})".format,
+}
+
+
+def _of_kind(declared: type[decisions.Decision]) -> tuple[Column, ...]:
+    """Return the columns of the view of one kind: the fields, `era` behind `shard`, and `published_ms`."""
+    fields = [field._replace(type=_narrow(field.type, field.name)) for field in columns_of(declared)]
+    fields.insert([field.name for field in fields].index("shard") + 1, ERA)
+    return *fields, *(column for column in columns_of(DecisionRow) if column.name == "published_ms")
+
+
+def _narrow(of: Type, name: str) -> Type:
+    """Return a type with int for the partitions in it, as most tables have them; the model does not bound them all."""
+    match of:
+        case "bigint" if name in ("partition", "partitions"):
+            return "int"
+        case str():
+            return of
+        case ListOf(item=item, has_nulls=has_nulls):
+            return ListOf(_narrow(item, ""), has_nulls)
+        case _:
+            return tuple(field._replace(type=_narrow(field.type, field.name)) for field in of)
+
+
+def _query_of(declared: type[decisions.Decision], engine: Engine) -> str:
+    """Return the query of the rows of one kind.
 
     A field that is also a column of `decisions` is read there, so that a condition on it needs no JSON.
     """
-    fields = columns_of(declared)
-    parsed = tuple(field for field in fields if field.name not in _COLUMNS)
+    fields = _of_kind(declared)
+    parsed = tuple(field for field in fields if field.name not in (*_COLUMNS, "era", "published_ms"))
+    quote = _QUOTES[engine]
     if engine == "spark":
-        quote, json = "`", f"from_json(json, '{in_spark(parsed)}')"
+        json = f"from_json(json, '{in_spark(parsed)}')"
     else:
         # A stranger's record may be no valid JSON.  Then the fields are null, as in Spark.
-        quote, json = '"', f"try(from_json(json, '{json_in_duckdb(parsed)}'))"
+        json = f"try(from_json(json, '{json_in_duckdb(parsed)}'))"
     shown = [
-        field.name if field.name in _COLUMNS else f"said.{quote}{field.name}{quote} as {quote}{field.name}{quote}"
+        f"said.{quote}{field.name}{quote} as {quote}{field.name}{quote}" if field in parsed else field.name
         for field in fields
     ]
-    shown.insert(shown.index("shard") + 1, "era")
-    columns = ", ".join(name for name in (*_COLUMNS, "era", "published_ms") if name in shown or name == "published_ms")
+    columns = ", ".join(name for name in (*_COLUMNS, "era", "published_ms") if name in shown)
     return (
-        f"select {', '.join(shown)}, published_ms "
+        f"select {', '.join(shown)} "
         f"from (select {columns}, {json} as said "
         f"from decisions where kind = '{declared.__struct_config__.tag}') as parsed"
     )

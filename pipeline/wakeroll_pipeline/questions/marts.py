@@ -12,8 +12,9 @@ from msgspec import Struct, structs
 
 from wakeroll.errors import WakerollError, missing_extra
 from wakeroll_model.decision_order import ERA_SQL
-from wakeroll_model.rows import DECIDED, TABLES
-from wakeroll_pipeline.ledger.view_queries import VIEWS, Engine, views
+from wakeroll_model.rows import DECIDED, RECORDED, TABLES
+from wakeroll_pipeline.ledger.column_types import columns_of, in_spark
+from wakeroll_pipeline.ledger.view_queries import VIEWS, Engine, declared_views, first_line, spark_head, views
 from wakeroll_pipeline.storage.place import Folder, Place
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ PROJECT = next((place for place in _PLACES if place.exists()), _PLACES[0])
 VIEWS_MACRO = PROJECT / "macros" / "ledger_views.sql"
 """Generated dbt macros: Spark's views of the ledger, and the era that orders its rows."""
 
+SOURCES = PROJECT / "models" / "staging" / "_sources.yml"
+"""Generated: the tables and views of the ledger as a source of dbt, with their columns."""
+
 _NAMES: Mapping[Engine, str] = {"duckdb": "DuckDB", "spark": "Spark"}
 _ADAPTERS: Mapping[Engine, str] = {"duckdb": "dbt.adapters.duckdb", "spark": "dbt.adapters.spark.session"}
 _TARGETS: Mapping[Engine, str] = {"duckdb": "duckdb", "spark": "session"}
@@ -33,10 +37,11 @@ _TARGETS: Mapping[Engine, str] = {"duckdb": "duckdb", "spark": "session"}
 _EXTRAS: Mapping[Engine, str] = {"duckdb": "sql", "spark": "sql-spark"}
 
 _ENTRY = """
-{{%- set query -%}}
+{{%- set definition -%}}
+{head}
 {query}
 {{%- endset -%}}
-{{%- do found.update({{'{name}': query}}) -%}}
+{{%- do found.update({{'{name}': definition}}) -%}}
 """
 _MACRO = """\
 {{#- Made by `questions.marts.views_macro` of `ledger.view_queries` in `wakeroll_pipeline`; do not edit. -#}}
@@ -45,7 +50,7 @@ _MACRO = """\
 {{% macro era() %}}{era}{{% endmacro %}}
 
 
-{{#- Views of the ledger: name -> query. -#}}
+{{#- Views of the ledger: name -> comments and query, as `create view NAME` expects them. -#}}
 {{% macro ledger_views() %}}
 {{%- set found = {{}} -%}}
 {entries}
@@ -193,16 +198,45 @@ def _outcomes(result: Any) -> Iterator[BuildResult]:
 
 
 def views_macro() -> str:
-    """Return the content of `VIEWS_MACRO`: the macros `era` and `ledger_views`, which returns name -> query.
+    """Return the content of `VIEWS_MACRO`: the macros `era` and `ledger_views`, which returns name -> definition.
 
     dbt cannot read the declarations in `model`, so this function translates them.  A test compares the file.
     """
     known = "|".join([*TABLES, *VIEWS])
     read = re.compile(rf"\b(from|join) ({known})\b")
     entries = "".join(
-        _ENTRY.format(name=name, query=read.sub(_from_ledger, sql).strip()) for name, sql in views("spark")
+        _ENTRY.format(name=view.name, head=spark_head(view), query=read.sub(_from_ledger, sql).strip())
+        for view, (_, sql) in zip(declared_views(), views("spark"), strict=True)
     )
     return _MACRO.format(era=ERA_SQL, entries=entries)
+
+
+def sources_file() -> str:
+    """Return the content of `SOURCES`; a test compares the file."""
+    lines = [_SOURCES]
+    declared = [(table.name, first_line(table.row), columns_of(table.row)) for table in RECORDED]
+    for name, comment, columns in [*declared, *((view.name, view.comment, view.columns) for view in declared_views())]:
+        lines += [f"      - name: {name}", f"        description: {_quoted(comment)}", "        columns:"]
+        for column in columns:
+            lines += [f"          - name: {column.name}", f"            data_type: {_quoted(in_spark(column.type))}"]
+            lines.append(f"            description: {_quoted(column.comment)}")
+    return "\n".join(lines) + "\n"
+
+
+_SOURCES = """\
+# Made by `questions.marts.sources_file` of the declarations of the tables and views; do not edit.
+version: 2
+
+sources:
+  - name: ledger
+    description: "Tables that `wakeroll run` writes, and their views; `open_ledger` registers them."
+    schema: ledger
+    tables:"""
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a string of YAML."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _from_ledger(read: re.Match[str]) -> str:

@@ -22,7 +22,19 @@ ranked as (
 ),
 
 final as (
-    select group_id, topic, broker, queue_id, client_id, epoch, from_ms, previous_client_id, how
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        client_id,
+        epoch,
+        from_ms,
+        previous_client_id,
+        how,
+        shard,
+        era,
+        seq
     from ranked
     where nth_newest = 1
 )

@@ -35,7 +35,10 @@ entered as (
         group_id,
         client_id,
         instance_id,
-        at_ms as joined_ms
+        at_ms as joined_ms,
+        shard,
+        era,
+        seq
     from ranked
     where change in ('joined', 'replaced') and nth_newest_entry = 1
 ),
@@ -56,7 +59,10 @@ final as (
         ranked.client_id,
         ranked.instance_id,
         entered.joined_ms,
-        coalesce(owned.queues, 0) as queues
+        coalesce(owned.queues, 0) as queues,
+        entered.shard,
+        entered.era,
+        entered.seq
     from ranked
     inner join entered using (group_id, client_id, instance_id)
     left join owned using (group_id, client_id)

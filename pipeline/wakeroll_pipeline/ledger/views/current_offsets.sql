@@ -20,7 +20,20 @@ with ranked as (
 ),
 
 final as (
-    select group_id, topic, broker, queue_id, client_id, committed_offset, epoch, at_ms, reset_by, mode
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        client_id,
+        committed_offset,
+        epoch,
+        at_ms,
+        reset_by,
+        mode,
+        shard,
+        era,
+        seq
     from ranked
     where newest = 1 and mode = group_mode
 )

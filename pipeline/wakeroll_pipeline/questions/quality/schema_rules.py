@@ -37,6 +37,7 @@ _TYPE_NAMES: Mapping[Simple, str] = {
     "double": "DoubleType",
     "boolean": "BooleanType",
     "binary": "BinaryType",
+    "timestamp": "TimestampType",
 }
 
 

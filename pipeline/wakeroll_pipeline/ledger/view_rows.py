@@ -1,0 +1,176 @@
+"""The rows of the views in the folder `views`, and of `end_offsets`: columns, types, meaning and key.
+
+The comments of the views in both engines, dbt's sources and docs/data_dictionary.md all come from these declarations.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, Struct
+
+from wakeroll_model.decisions import How, WakeReason
+from wakeroll_model.events import Mode
+from wakeroll_model.queue import BrokerName, ClientId, GroupId, QueueId, TopicName
+from wakeroll_model.rows import Seq, ShardName
+
+Era = Annotated[
+    int, Meta(le=2**31 - 1, description="era of the shard, as a number; (era, seq) is the order of decisions")
+]
+PublishedMs = Annotated[int, Meta(description="log time at which the broker appended the decision (epoch ms)")]
+CommittedOffset = Annotated[int, Meta(description="offset of the next message to consume")]
+
+
+class EndOffset(Struct):
+    """One report of the first and end offset of a queue, by the observer or a producer."""
+
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    end_offset: Annotated[int, Meta(description="offset after the newest message of the queue")]
+    first_offset: Annotated[
+        int | None,
+        Meta(description="offset of the first message that is not deleted; null if only the end was reported"),
+    ]
+    at_ms: Annotated[int, Meta(description="log time of the report (epoch ms)")]
+
+
+class CurrentAssignment(Struct):
+    """A queue of a group, and its owner now."""
+
+    group_id: GroupId
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    client_id: Annotated[ClientId | None, Meta(description="owner; null if no member owns the queue")]
+    epoch: Annotated[int, Meta(description="epoch of the group at the change of owner")]
+    from_ms: Annotated[int, Meta(description="log time at which the ownership begins (epoch ms)")]
+    previous_client_id: Annotated[ClientId | None, Meta(description="previous owner; null if the queue never had one")]
+    how: Annotated[How, Meta(description="how the queue became free: first, released, unregistered, expired, ...")]
+    shard: ShardName
+    era: Era
+    seq: Seq
+
+
+class CurrentOffset(Struct):
+    """A queue of a group, and its committed offset now; in a broadcasting group, one row per client."""
+
+    group_id: GroupId
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    client_id: Annotated[
+        str, Meta(description="client that committed, or that owned the queue at a reset; empty if nobody owned it")
+    ]
+    committed_offset: CommittedOffset
+    epoch: Annotated[int, Meta(description="epoch in which the client committed")]
+    at_ms: Annotated[int, Meta(description="log time of the commit (epoch ms)")]
+    reset_by: Annotated[str | None, Meta(description="operator or `route` that reset the offset; null for a commit")]
+    mode: Annotated[
+        Mode, Meta(description="clustering: the offset of the group; broadcasting: the offset of this client alone")
+    ]
+    shard: ShardName
+    era: Era
+    seq: Seq
+
+
+class CurrentMember(Struct):
+    """A member of a group now."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: Annotated[str, Meta(description="identifies one instance of a client; never reused")]
+    joined_ms: Annotated[int, Meta(description="log time at which the instance joined (epoch ms)")]
+    queues: Annotated[int, Meta(description="number of queues that the member owns")]
+    shard: ShardName
+    era: Era
+    seq: Annotated[int, Meta(description="number of the decision by which the instance joined")]
+
+
+class GroupState(Struct):
+    """A group, and its state now."""
+
+    group_id: GroupId
+    epoch: Annotated[int, Meta(description="epoch of the group; 0 before its first rebalance")]
+    strategy: Annotated[str, Meta(description="strategy that assigned the queues; empty if none has")]
+    members: Annotated[int, Meta(description="number of members")]
+    owned: Annotated[int, Meta(description="number of queues that have an owner")]
+    unowned: Annotated[int, Meta(description="number of queues that no member owns")]
+    last_trigger: Annotated[str, Meta(description="trigger of the last rebalance; empty before the first one")]
+    last_rebalance_ms: Annotated[
+        int | None, Meta(description="log time of the last rebalance (epoch ms); null before the first one")
+    ]
+
+
+class PullAnswer(Struct):
+    """A pull: how long it was held, and which event ended the wait."""
+
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    group_id: GroupId
+    client_id: ClientId
+    request_id: Annotated[str, Meta(description="identifier of the pull: <instance_id>:<number>")]
+    reason: Annotated[
+        WakeReason,
+        Meta(description="why: arrival, skipped, timeout, superseded, cancelled, overflow, truncated, unknown"),
+    ]
+    next_offset: Annotated[int, Meta(description="offset from which to pull again if the client finds nothing to read")]
+    held_ms: Annotated[int, Meta(description="time that the pull was held, by the shard's clock (ms)")]
+    at_ms: Annotated[int, Meta(description="log time of the event that ended the wait (epoch ms)")]
+    published_ms: PublishedMs
+    arrival_to_wake_ms: Annotated[
+        int | None,
+        Meta(description="time from the arrival of a message to the wake (ms); null if no arrival ended the wait"),
+    ]
+    shard: ShardName
+    era: Era
+    seq: Seq
+
+
+class QueueLag(Struct):
+    """A queue of a group, and how far the group is behind; in a broadcasting group, one row per client."""
+
+    group_id: GroupId
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    client_id: Annotated[
+        str | None, Meta(description="client of a broadcasting group; null in a clustering group, which shares offsets")
+    ]
+    committed_offset: Annotated[
+        int | None, Meta(description="offset of the next message to consume; null if none was ever committed")
+    ]
+    end_offset: Annotated[int, Meta(description="offset after the newest message of the queue, in the newest report")]
+    lag_messages: Annotated[
+        int | None, Meta(description="messages that exist and are not consumed; null if that is not known")
+    ]
+    lag_ms: Annotated[
+        int | None,
+        Meta(description="age of the oldest message that is not consumed (ms); 0 if there is none, null if not known"),
+    ]
+    committed_ms: Annotated[
+        int | None, Meta(description="log time of the last commit (epoch ms); null if there was none")
+    ]
+    as_of_ms: Annotated[int, Meta(description="newest log time in the tables (epoch ms)")]
+
+
+class ViewRows(NamedTuple):
+    """The rows of a view."""
+
+    row: type[Struct]
+    key: tuple[str, ...]
+    """Columns that identify a row."""
+
+
+_QUEUE = ("topic", "broker", "queue_id")
+
+VIEW_ROWS: Mapping[str, ViewRows] = {
+    "end_offsets": ViewRows(EndOffset, (*_QUEUE, "at_ms")),
+    "current_assignments": ViewRows(CurrentAssignment, ("group_id", *_QUEUE)),
+    "current_offsets": ViewRows(CurrentOffset, ("group_id", *_QUEUE, "client_id")),
+    "current_members": ViewRows(CurrentMember, ("group_id", "client_id")),
+    "groups": ViewRows(GroupState, ("group_id",)),
+    "wakes": ViewRows(PullAnswer, ("shard", "seq")),
+    "lag": ViewRows(QueueLag, ("group_id", *_QUEUE, "client_id")),
+}
+"""View -> its rows; each may read the views before it."""

@@ -1,0 +1,87 @@
+"""The JSON Schemas in docs/schemas: they are those of the declarations, and hold for decisions of every release."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from tests.support.ledgers import a_day, two_eras
+from wakeroll_model.decisions import Kind
+from wakeroll_model.records import Record, read_event
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.questions.json_schemas import schemas
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "schemas"
+GOLDEN = sorted((ROOT / "tests" / "golden" / "release-0.1").glob("*.gz"))
+
+
+def logs_of_release_0_1() -> Iterator[dict[str, Any]]:
+    for path in GOLDEN:
+        yield msgspec.msgpack.decode(gzip.decompress(path.read_bytes()))
+
+
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json.loads((FOLDER / name).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", sorted(schemas()))
+def test_the_files_are_those_of_the_declarations(name, request):
+    """``pytest --rewrite`` writes them."""
+    path, text = FOLDER / name, json.dumps(schemas()[name], indent=2) + "\n"
+    if request.config.getoption("--rewrite"):
+        path.write_text(text, encoding="utf-8")
+
+    assert path.read_text(encoding="utf-8") == text
+    jsonschema.Draft202012Validator.check_schema(json.loads(text))
+
+
+def test_every_stored_decision_is_valid():
+    """Of release 0.1, whose rows ledgers still hold, and of this one."""
+    here = [encode_decision(decision) for story in (a_day(), two_eras()) for decision in story.decisions]
+    before = [text for log in logs_of_release_0_1() for text in log["decisions"]]
+    stored = [json.loads(text) for text in (*before, *here)]
+    check = validator("decisions.json")
+
+    assert [error.message for one in stored for error in check.iter_errors(one)] == []
+    assert len(stored) > 1_000
+    assert {one["kind"] for one in stored} > set(Kind.__args__) - {"failed", "lock"}
+
+
+def test_every_accepted_event_is_valid():
+    """Records that the model rejects need not be."""
+    check, looked_at = validator("events.json"), 0
+    for log in logs_of_release_0_1():
+        place = log["topic"], log["partition"]
+        for offset, (at_ms, key, value) in enumerate(log["records"]):
+            event = read_event(Record(*place, offset, at_ms, key, value), log["partitions"])
+            if type(event).__name__ != "Rejected":
+                assert [error.message for error in check.iter_errors(json.loads(value))] == []
+                looked_at += 1
+
+    assert looked_at > 1_000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "unheard"},
+        {"kind": "membership"},
+        {"kind": "membership", "group_id": "billing", "client_id": "c1", "change": "left", "epoch": "three"},
+        {"kind": "membership", "group_id": "bil ling", "client_id": "c1", "change": "left", "epoch": 3},
+        {"kind": "membership", "group_id": "billing", "client_id": "c1", "change": "vanished", "epoch": 3},
+    ],
+)
+def test_what_is_no_decision_is_not_valid(wrong):
+    assert not validator("decisions.json").is_valid(wrong)
+
+
+def test_a_field_of_a_later_release_and_a_word_of_an_earlier_one_are_valid():
+    said = {"kind": "membership", "group_id": "billing", "client_id": "c1", "change": "replaced", "epoch": 3}
+
+    assert validator("decisions.json").is_valid(said | {"since": 7})
