@@ -25,6 +25,7 @@ from wakeroll_pipeline.cli.options import (
 )
 from wakeroll_pipeline.cli.output import Output, clock_text, write_document
 from wakeroll_pipeline.ledger.ledger import Ledger, Row
+from wakeroll_pipeline.ledger.view_queries import numbers_of
 from wakeroll_pipeline.settings import Settings
 
 out = Output()
@@ -116,7 +117,8 @@ def _live(settings: Settings, group: str, holds: bool, as_json: bool) -> None:
 def _rows(opened: Ledger, view: str, group: str, order: str = "group_id", limit: int | None = None) -> list[Row]:
     """Return the rows of a group in a view."""
     most = "" if limit is None else f" limit {limit}"
-    return opened.rows(f"select * from {view} where group_id = $group_id order by {order}{most}", group_id=group)
+    shown = numbers_of(view)
+    return opened.rows(f"select {shown} from {view} where group_id = $group_id order by {order}{most}", group_id=group)
 
 
 def _show_group(group: Row, tick_ms: int | None) -> None:

@@ -8,6 +8,7 @@ from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
 from wakeroll_pipeline.cli.output import Output, clock_text, write_document
 from wakeroll_pipeline.ledger.ledger import Row
+from wakeroll_pipeline.ledger.view_queries import numbers_of
 
 out = Output()
 
@@ -15,7 +16,7 @@ out = Output()
 def groups(as_json: AsJson = False, engine: EngineName = None, home: Home = None, config: ConfigFile = None) -> None:
     """List the groups: members, queues, epoch, and the trigger of the last rebalance."""
     with ledger(settings_of(config, home=home), out, engine) as opened:
-        rows = opened.rows("select * from groups order by group_id")
+        rows = opened.rows(f"select {numbers_of('groups')} from groups order by group_id")
     if as_json:
         write_document({"groups": [row.as_dict() for row in rows]})
     else:
