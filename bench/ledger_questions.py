@@ -135,7 +135,7 @@ _ASKED: Mapping[str, Sequence[str]] = {
     "groups": ("groups",),
     "describe": ("describe", "group-0003"),
     "explain": ("explain", "--group", "group-0003", "--queue", "orders-03-0"),
-    "lag": ("lag",),
+    "lag": ("sql", "select group_id, sum(lag_messages) as messages from lag group by group_id"),
     "replay": ("replay",),
     "check": ("check",),
     "marts": ("marts",),

@@ -20,7 +20,7 @@ def home(s3: S3Server, day: Path) -> str:
     return f"s3a://{BUCKET}/day"
 
 
-@pytest.mark.parametrize("command", ["groups", "lag billing", "replay", "check"])
+@pytest.mark.parametrize("command", ["groups", "describe billing", "replay", "check"])
 def test_both_engines_print_the_same_about_tables_in_the_store(home, tmp_path, command):
     answers = [
         run_process(

@@ -116,7 +116,7 @@ def test_lag_is_what_is_there_and_not_committed(ask: Ask):
 
 
 def test_the_mart_and_the_view_have_the_same_lag(ask: Ask):
-    """`wakeroll lag` reads the view, dashboards read the mart."""
+    """People ask the view, dashboards read the mart."""
     columns = "group_id, topic, broker, queue_id, {} as owner, committed_offset, end_offset, lag_messages, {} as lag_s"
     mart = ask(f"select {columns.format('offset_owner', 'lag_s')} from marts.consumer_lag order by 1, 2, 3, 4, 5")
     owner = "coalesce(client_id, '')"
