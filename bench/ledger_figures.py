@@ -18,7 +18,7 @@ QUICK = {
     "groups": "`groups`",
     "describe": "`describe` of one group",
     "explain": "`explain` of one queue",
-    "lag": "`lag` of all groups",
+    "lag": "the view `lag` of all groups",
 }
 """Questions of an operator -> what they are, for people."""
 THOROUGH = {
