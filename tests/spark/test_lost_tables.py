@@ -1,6 +1,7 @@
 """Tables are files too, and somebody deletes the wrong folder: what Kafka still has is written again, once."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -9,8 +10,14 @@ from tests.support.systems.deployment import Log, cut, deploy, make_again
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import EVENTS, EventRow
 from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.jobs.repair import repair
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.chains import Chains
+from wakeroll_pipeline.ledger.delta_files import files_of, open_delta
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.proven_rows import chain_of
 from wakeroll_pipeline.ledger.tables import open_views, path_of
+from wakeroll_pipeline.questions.quality.chain_check import broken_chain
 from wakeroll_pipeline.recovery.lost_tables import lost_tables, refuse_lost_tables
 from wakeroll_pipeline.recovery.record_turn import Turn
 from wakeroll_pipeline.recovery.restore_plan import prepare_restore
@@ -77,7 +84,9 @@ def test_lost_tables_are_written_again_and_the_others_keep_their_rows(spark, set
     assert len(set(after["events"])) == len(after["events"])
 
 
-@pytest.mark.parametrize("emptied", [("events",), ("decisions",), ("events", "decisions", "assignments")])
+@pytest.mark.parametrize(
+    "emptied", [("events",), ("decisions",), ("assignments",), ("events", "decisions", "assignments")]
+)
 def test_a_table_without_its_rows_is_lost_too(spark, settings, emptied):
     """Somebody deletes the rows and leaves the table: `run` would go on, and nobody would miss them."""
     log = Log(settings)
@@ -90,13 +99,70 @@ def test_a_table_without_its_rows_is_lost_too(spark, settings, emptied):
 
     for name in emptied:
         DeltaTable(f"{settings.warehouse}/{name}").delete()
-    assert lost_tables(settings) == [name for name in emptied if name != "assignments"]
+    assert lost_tables(settings) == [*emptied]
     with pytest.raises(InvalidUsage, match=r"or no row of it.*`wakeroll restore` lets the next run write"):
         run_once(spark, settings)
     prepare_restore(spark, settings)
     run_once(spark, settings)
 
     assert rows(spark, settings) == before
+
+
+def two_runs(spark, settings: Settings) -> dict[str, list[tuple]]:
+    """Record in two batches, and store the lines of the chains, as `run` does each minute; return the rows."""
+    log = Log(settings)
+    log.tick()
+    log.route(2)
+    for client in ("a", "b"):
+        log.beat("billing", client)
+        log.pass_seconds(3)
+        run_once(spark, settings)
+    chains = Chains(settings.warehouse)
+    chains.begin()
+    chains.gather(ArrowSink().append)
+    return rows(spark, settings)
+
+
+def test_a_table_without_its_newest_commits_is_lost(spark, settings):
+    """A log that ends early is a valid log of a smaller table; the chain knows more."""
+    before = two_runs(spark, settings)
+    log = Path(f"{settings.warehouse}/events/_delta_log")
+    commits = sorted(one for one in log.iterdir() if one.name.endswith(".json") and one.name[:20].isdigit())
+    appends = [one for one in commits if '"add":' in one.read_text()]
+    for one in commits[commits.index(appends[-1]) :]:
+        one.unlink()
+
+    assert lost_tables(settings) == ["events"]
+    with pytest.raises(InvalidUsage, match="lacks files or the newest rows"):
+        run_once(spark, settings)
+    prepare_restore(spark, settings)
+    run_once(spark, settings)
+
+    assert rows(spark, settings) == before
+    assert lost_tables(settings) == []
+    with duck_ledger(settings.warehouse) as ledger:
+        assert [*broken_chain(ledger, chain_of(ledger, EVENTS))] == []
+
+
+def test_a_table_without_some_files_is_lost(spark, settings):
+    """The rows that it still has stay, the newest ones come with the next run, and a repair adds those between them."""
+    before = two_runs(spark, settings)
+    events = path_of(settings.warehouse, EVENTS)
+    [*_, oldest] = files_of(open_delta(events), events)
+    Path(oldest).unlink()
+
+    assert lost_tables(settings) == ["events"]
+    with pytest.raises(InvalidUsage, match="lacks files or the newest rows"):
+        run_once(spark, settings)
+    restored = prepare_restore(spark, settings)
+    assert "1 files of events are missing" in restored.notes[1]
+    run_once(spark, settings)
+    repair(settings, lambda _: True)
+
+    assert rows(spark, settings) == before
+    assert lost_tables(settings) == []
+    with duck_ledger(settings.warehouse) as ledger:
+        assert [*broken_chain(ledger, chain_of(ledger, EVENTS))] == []
 
 
 def lose_a_table(settings: Settings) -> None:

@@ -275,6 +275,21 @@ class Chains:
             for one in losses:
                 self._add(table, one.kind, one.positions, one.rows, "", one.reason, append)
 
+    def begin_again(self, table: Table, reason: str, append: Append, *, is_proven: bool) -> None:
+        """Let the chain of a table begin again with the rows that it has: lines say nothing of rows any more.
+
+        Args:
+            table: the table.
+            reason: why, as users read it.
+            append: appends rows to the table in a folder.
+            is_proven: whether the lines so far prove the rows; otherwise they are not proven any more.
+        """
+        last = self._chain_of(table, open_delta(self.warehouse / table.name)).last
+        self._add(table, "begin", {} if is_proven else last, 0, "", reason, append)
+        if is_proven:
+            parts = self._parts(table, {stream: (NOWHERE, end) for stream, end in last.items()})
+            self._add(table, "found", last, _rows(parts), hash_of_rows(parts), "left of the rows before", append)
+
     def finish(self, table: Table, append: Append) -> None:
         """Record what is kept of a table, if a deletion was interrupted."""
         folder = self.warehouse / table.name
@@ -357,7 +372,7 @@ class Chains:
             chain = _Chain(tail[-1] if tail else gathered)
             chain.gathered = gathered
             with connected(self.warehouse) as connection:
-                source = _source(delta, self.warehouse / table.name, table)
+                source = source_of(delta, self.warehouse / table.name, table)
                 chain.last = highest_positions(connection, source, table)
             if chain.head is not None and not chain.last and chain.head.kind != "begin":
                 log.error("table %s has lost all its rows; its chain begins again", table.name)
@@ -399,7 +414,7 @@ class Chains:
         folder = self.warehouse / table.name
         one = {stream: ([last], [1]) for stream, (_, last) in ranges.items()}
         with connected(folder) as connection:
-            rows = sorted_rows(connection, _source(open_delta(folder), folder, table), table, ranges)
+            rows = sorted_rows(connection, source_of(open_delta(folder), folder, table), table, ranges)
             return [part for _, part in parts_by_line(rows, table, one)]
 
     @staticmethod
@@ -460,7 +475,7 @@ def gathered_lines(warehouse: Folder, condition: str, version: int | None = None
         return []
     names = [column.name for column in columns_of(ChainRow)]
     with connected(folder) as connection:
-        source = _source(open_delta(folder, version), folder, CHAIN)
+        source = source_of(open_delta(folder, version), folder, CHAIN)
         rows = connection.execute(f"select {', '.join(map(quoted, names))} from {source} where {condition}").fetchall()
     lines = []
     for row in rows:
@@ -487,7 +502,7 @@ def highest_positions(connection: duckdb.DuckDBPyConnection, source: str, table:
     return dict(zip(streams_of(found, table).to_pylist(), found[table.position].to_pylist(), strict=True))
 
 
-def _source(delta: DeltaTable, folder: Place, table: Table) -> str:
+def source_of(delta: DeltaTable, folder: Place, table: Table) -> str:
     """Return a table in the SQL of a query."""
     columns = [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)]
     return f"({reading(delta, folder, columns)}) as rows"

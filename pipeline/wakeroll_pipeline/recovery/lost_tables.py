@@ -2,29 +2,45 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll_model.chain import NOWHERE, PROVING
 from wakeroll_model.partitioner import ControlPartition
-from wakeroll_model.rows import CHAINED, DECISIONS, EVENTS, RECORDED
+from wakeroll_model.rows import CHAINED, DECISIONS, EVENTS, RECORDED, TABLES, Table
 from wakeroll_pipeline.kafka.published_lines import forget_published
-from wakeroll_pipeline.ledger.chains import newest_line
-from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta
+from wakeroll_pipeline.ledger.chains import (
+    Chains,
+    gathered_lines,
+    highest_positions,
+    lines_in_commits,
+    newest_line,
+    source_of,
+)
+from wakeroll_pipeline.ledger.delta_files import connected, files_of, is_delta, literal, open_delta
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.ledger import UnreadableTable
+from wakeroll_pipeline.ledger.proven_rows import broken_spans, chain_of, covered_by
+from wakeroll_pipeline.ledger.table_damage import lost_file
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.recovery.batch_files import offsets_in
 from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, progress_of
 from wakeroll_pipeline.recovery.record_turn import begin_recording_again
 from wakeroll_pipeline.runtime.process_name import process_name
 from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.parquet_files import HOOKS
 from wakeroll_pipeline.storage.place import Place
 
 
 def lost_tables(settings: Settings) -> list[str]:
-    """Return the tables that do not exist, or have no rows any more, although `record` has read records for them.
+    """Return the tables that do not exist, or lack files or their newest rows, although `record` had written them.
 
-    Emptied `assignments` and `offsets` are not lost, because `wakeroll repair` makes them again from `decisions`.
+    The chain knows the last position of each stream: so a table is lost too if all its rows or its newest commits are
+    gone. Losses that an operator has accepted do not count (see `wakeroll repair`).
     """
     checkpoint = settings.checkpoint(latest_recording(settings))
     progress = progress_of(checkpoint)
@@ -36,13 +52,37 @@ def lost_tables(settings: Settings) -> list[str]:
     for table in RECORDED:
         place = path_of(settings.warehouse, table)
         # Retention never deletes the newest row of a stream.
-        if not is_delta(place) or (
-            table.name in its_topics
-            and _has_read(checkpoint, progress.next, its_topics[table.name])
-            and _is_empty(place)
+        if (
+            not is_delta(place)
+            or (
+                table.name in its_topics
+                and _has_read(checkpoint, progress.next, its_topics[table.name])
+                and _is_empty(place)
+            )
+            or lost_file(open_delta(place), place) is not None
+            or _lacks_newest_rows(settings.warehouse, table)
         ):
             lost.append(table.name)
     return lost
+
+
+def _lacks_newest_rows(warehouse: Place, table: Table) -> bool:
+    """Return whether the newest lines of a table prove rows behind the last ones that it has."""
+    folder = warehouse / table.name
+    lines = gathered_lines(warehouse, f"table_name = {literal(table.name)} order by number desc limit {_RECENT}")
+    lines.reverse()
+    delta = open_delta(folder)
+    lines += lines_in_commits(folder, delta.version(), lines[-1].number if lines else 0)
+    spans = [one.line.positions for one in covered_by(lines).spans if one.line.kind in PROVING]
+    if not spans:
+        return False
+    with connected(folder) as connection:
+        last = highest_positions(connection, source_of(delta, folder, table), table)
+    return any(end > last.get(stream, NOWHERE) for positions in spans for stream, end in positions.items())
+
+
+_RECENT = 2_000
+"""Newest lines of a table that are read."""
 
 
 def _has_read(checkpoint: Place, reached: Mapping[ControlPartition, int], topics: Sequence[str]) -> bool:
@@ -67,15 +107,15 @@ def refuse_lost_tables(settings: Settings) -> None:
     """Reject a start of `record` that would leave out what the lost tables had.
 
     Raises:
-        InvalidUsage: a table does not exist, or has no rows, although records were read for it; the message names the
-            remedy.
+        InvalidUsage: a table is lost (see `lost_tables`); the message names the remedy.
     """
     if lost := lost_tables(settings):
         raise InvalidUsage(
-            f"{settings.warehouse} has no table {', '.join(lost)}, or no row of it, but "
-            f"{settings.checkpoint(latest_recording(settings))} has read records for it: if the tables were lost, "
-            "`wakeroll restore` lets the next run write them again, from the records that Kafka still has; if they are "
-            "elsewhere, set --home"
+            f"{settings.warehouse} has no table {', '.join(lost)}, or no row of it, or lacks files or the newest rows "
+            f"of it, but {settings.checkpoint(latest_recording(settings))} has read records for it: if the tables were "
+            "lost, `wakeroll restore` lets the next run write them again, from the records that Kafka still has; "
+            "`wakeroll repair` makes assignments and offsets again from decisions, and records what cannot be had "
+            "again; if the tables are elsewhere, set --home"
         )
 
 
@@ -93,16 +133,72 @@ def restore_tables(settings: Settings, stack: ExitStack) -> list[str]:
 
     Raises:
         InvalidUsage: a process still writes the tables.
+        UnreadableTable: a table has a damaged file, or its log lacks a commit; the message names the remedy.
     """
     lost = lost_tables(settings)
     if not lost:
         return []
+    for name in lost:
+        place = settings.warehouse / name
+        if is_delta(place) and (damage := _damage_that_stays(place)) is not None:
+            raise damage
     begin_recording_again(settings, stack)
-    return [
+    notes = [
         f"record writes {', '.join(lost)} again, from the first records that Kafka has; rows from records that Kafka "
         "has deleted are lost",
         *_forget_lost_chains(settings),
     ]
+    for name in lost:
+        if is_delta(settings.warehouse / name) and (files := _forget_missing_files(settings.warehouse / name)):
+            notes.append(
+                f"{files} files of {name} are missing: the table does not name them any more. Stop `run` when it has "
+                "written the newest rows, and let `wakeroll repair` make those before them again"
+            )
+        if is_delta(settings.warehouse / name) and (_lacks_newest_rows(settings.warehouse, TABLES[name])):
+            notes += _begin_chain_again(settings.warehouse, TABLES[name])
+    return notes
+
+
+def _begin_chain_again(warehouse: Place, table: Table) -> list[str]:
+    """Let the chain of a table begin again with the rows that are left, because new lines will cover the lost ones."""
+    with duck_ledger(warehouse) as ledger:
+        last = highest_positions(ledger.connection, table.name, table)
+        covered = covered_by(chain_of(ledger, table).lines)
+        differs = [
+            one.span.line.number
+            for one in broken_spans(ledger, table, table.name, covered)
+            if any(end <= last.get(stream, NOWHERE) for stream, end in one.span.line.positions.items())
+        ]
+    if not last:  # the recorder begins the chain of an empty table again
+        return []
+    Chains(warehouse).begin_again(table, "the newest rows were lost", ArrowSink().append, is_proven=not differs)
+    if not differs:
+        return []
+    return [
+        f"the rows that {table.name} has left are not proven any more: those of line {differs[0]} of its chain were "
+        "others before"
+    ]
+
+
+def _missing_files(place: Place) -> list[str]:
+    if not place.is_local:
+        return []
+    return [file for file in files_of(open_delta(place), place) if not Path(file).exists()]
+
+
+def _damage_that_stays(place: Place) -> UnreadableTable | None:
+    """Return the damage of a table other than missing files."""
+    missing = _missing_files(place)
+    damage = lost_file(open_delta(place), place)
+    return None if damage is None or any(f"the file {file} is missing" in str(damage) for file in missing) else damage
+
+
+def _forget_missing_files(place: Place) -> int:
+    """Remove missing files from the log of a table; return their number."""
+    count = len(_missing_files(place))
+    if count:
+        open_delta(place).repair(post_commithook_properties=HOOKS)
+    return count
 
 
 def _forget_lost_chains(settings: Settings) -> list[str]:
