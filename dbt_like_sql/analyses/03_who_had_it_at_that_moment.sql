@@ -1,9 +1,9 @@
 -- Who had which queue of orders 40 seconds after the first event?
 with timeline as (select * from {{ ref('ownership_timeline') }}),
 
-events as (select * from {{ ref('stg_events') }}),
+events as (select * from {{ source('ledger', 'events') }}),
 
-moment as (select min(event_at) + interval 40 seconds as at from events),
+moment as (select {{ log_time('min(at_ms)') }} + interval 40 seconds as at from events),
 
 final as (
     select

@@ -34,6 +34,13 @@ BY_TIME = {
     ("dbt_like_sql/analyses/09_who_is_at_odds.sql", "began_at"),
     ("dbt_like_sql/analyses/10_were_there_storms.sql", "began_at"),
     ("docs/questions.md", "began_at"),
+    ("dbt_like_sql/analyses/15_which_storm_was_a_deployment.sql", "began_at"),
+    ("dbt_like_sql/analyses/17_how_many_were_repeated.sql", "handed_over_at"),
+    ("docs/questions.md", "handed_over_at"),
+    # Commits and reports of ends: the lag between two of them is as long as their times say.
+    ("dbt_like_sql/analyses/14_how_large_was_the_lag.sql", "at_ms"),
+    ("dbt_like_sql/analyses/17_how_many_were_repeated.sql", "at_ms"),
+    ("docs/questions.md", "at_ms"),
     # A sample of the newest decisions of several shards, which have no order but their times.
     ("pipeline/wakeroll_pipeline/live/ledger_reader.py", "published_ms"),
     # A running maximum, which never steps back within a shard.

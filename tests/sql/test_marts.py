@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from tests.support.ledgers import Story, a_day, told_by_hand, write_ledger
 from tests.support.running_processes import run_process
+from tests.support.statements import statement_of
 from wakeroll_model.decisions import (
     Change,
     FailedMessages,
@@ -193,7 +194,7 @@ def test_the_marts_are_asked_by_name(engine: SparkSession, built: list[marts.Bui
 
 
 def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home: Path, ask: Ask, request):
-    """An operator's ten questions; the page is written by ``pytest --rewrite``."""
+    """An operator's questions; the page is written by ``pytest --rewrite``."""
     assert ask
     marts.build(home / "warehouse", home / "logs", "--select", "path:analyses", command="compile", engine="spark")
     compiled = home / "logs" / "dbt" / "compiled" / "wakeroll" / "analyses"
@@ -201,7 +202,7 @@ def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home
     for path in sorted((marts.PROJECT / "analyses").glob("*.sql")):
         question, _, sql = path.read_text(encoding="utf-8").partition("\n")
         rows = engine.sql((compiled / path.name).read_text(encoding="utf-8"))
-        page += f"\n## {question.removeprefix('-- ')}\n\n```sql\n{sql.strip()}\n```\n\n{table_of(rows)}\n"
+        page += f"\n## {question.removeprefix('-- ')}\n\n```sql\n{statement_of(sql).strip()}\n```\n\n{table_of(rows)}\n"
 
     if request.config.getoption("--rewrite"):
         QUESTIONS.write_text(page, encoding="utf-8")
@@ -209,11 +210,13 @@ def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home
 
 
 HEAD = """\
-# An operator's ten questions
+# Questions and their answers
 
-Each question is a file in `dbt_like_sql/analyses/`. The answers are computed from an invented day with two groups,
-`billing` and `audit`: members join, leave and crash, a topic grows, settings change, offsets advance, and pulls are
-held. A test runs the queries and compares their results with this page;
+Each question is one statement, a file in `dbt_like_sql/analyses/`. A user runs it with `wakeroll sql`, in both
+engines, after `wakeroll marts` has built the marts; dbt alone runs those with `{{ }}` in them. The answers are computed
+from an invented day with two groups, `billing` and `audit`: members join, leave and crash, a topic grows, settings
+change, offsets advance, and pulls are held. A test runs the queries and compares their results with this page, and
+`tests/sql/test_questions.py` compares the later ones with answers that are known beforehand, in both engines;
 `make test ARGS="tests/sql/test_marts.py --rewrite"` generates the page.
 """
 

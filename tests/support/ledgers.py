@@ -356,6 +356,61 @@ def a_long_life() -> Story:
     return story
 
 
+def two_busy_days() -> Story:
+    """Tell of what data people ask about: a deployment, a member that flaps, a killed member, and a lag that grows.
+
+    - `shop`: three members join, are restarted one after the other, and a fourth one joins and leaves four times.
+    - `mail`: each second brings ten messages per queue. m2 commits all of them, reads 30 more and is killed.
+    - `night`: its only member leaves for good.
+    - `slow`: on the second day, which is observed for 100 s, its lag is 0 for 40 s, 100 for 50 s and 1,000 for 10 s.
+    """
+    story = Story()
+    story.route("orders", 4, ends=100)
+    for number in (1, 2, 3):
+        story.join("shop", f"s{number}", "orders")
+        story.pass_seconds(12)
+    story.commit("shop", 100)
+    story.pass_seconds(100)
+    for number in (1, 2, 3):
+        story.leave("shop", f"s{number}")
+        story.pass_seconds(10)
+        story.join("shop", f"s{number}", "orders")
+        story.pass_seconds(12)
+    story.pass_seconds(100)
+    for _ in range(4):
+        story.join("shop", "s4", "orders")
+        story.pass_seconds(12)
+        story.leave("shop", "s4")
+        story.pass_seconds(12)
+    story.route("mails", 2, ends=1_000)
+    story.route("logs", 1, ends=10)
+    story.join("mail", "m1", "mails")
+    story.join("night", "n1", "logs")
+    story.join("slow", "l1", "logs")
+    story.pass_seconds(12)
+    story.join("mail", "m2", "mails")
+    story.pass_seconds(12)
+    story.leave("night", "n1")
+    story.commit("slow", 10)
+    for second in range(1, 81):
+        for queue_id in (0, 1):
+            story.arrive("mails", queue_id, 1_000 + 10 * second)
+        story.pass_seconds(1)
+        if second in (5, 10, 15, 20):
+            story.commit("mail", 1_000 + 10 * second)
+        if second == 23:
+            story.crash("mail", "m2")
+    story.now_ms += -story.now_ms % DAY_MS
+    story.append(Tick())
+    story.pass_seconds(40)
+    story.arrive("logs", 0, 110)
+    story.commit("mail", 1_300)
+    story.pass_seconds(50)
+    story.arrive("logs", 0, 1_010)
+    story.pass_seconds(10)
+    return story
+
+
 def owners_of(story: Story) -> dict[tuple[str, str, int], str | None]:
     """Return group, topic and queue_id -> the owner by the last hand-over, in the order in which they were decided."""
     handovers = _of_newest_era(story, Handover)
