@@ -316,3 +316,53 @@ def test_a_repair_by_replay_leaves_later_lines_as_they_are(home, capsys):
     behind = [line for line in before if any(end > cut.positions.get(its, -1) for its, end in line.positions.items())]
     assert behind, "the cut reaches to the line of the repaired rows only"
     assert check(home, capsys)[:2] == (0, {})
+
+
+def double(home: Path, table: Table, wrong: Callable[[Row], bool], edit: Callable[[Row], Row]) -> None:
+    rows = [edit(row) for row in rows_in(home, table) if wrong(row)]
+    write_deltalake(folder(home, table), pa.Table.from_pylist(rows, arrow_schema_of(table.row)), mode="append")
+
+
+def as_they_are(home: Path) -> list[list[str]]:
+    return [sorted(map(str, rows_in(home, table))) for table in (EVENTS, DECISIONS)]
+
+
+@pytest.mark.parametrize("is_edited", [False, True], ids=["equal", "differing"])
+def test_doubled_records_and_decisions_are_there_once(home, capsys, is_edited):
+    """Of rows that differ, the chain knows the original one."""
+    before, place = as_they_are(home), busiest(home)
+    shard = f"groups-{place}.1"
+    numbers_there = numbers(home, shard)
+
+    def edit(row: Row) -> Row:
+        return row | {name: row[name] + 1 for name in ("at_ms",) if is_edited}
+
+    double(home, EVENTS, of_shard(place, 3, 7), edit)
+    double(home, DECISIONS, lambda row: (row["shard"], row["seq"]) == (shard, numbers_there[-1]), edit)
+    assert {"events.chain", "decisions.chain"} <= check(home, capsys)[1].keys()
+
+    assert run("repair", "--home", str(home), "--yes") == 0
+
+    source = "the row that the chain proves" if is_edited else "a row that equals them"
+    assert f"events of wakeroll.groups-{place}, 3: 1 row doubled, made again from {source}" in capsys.readouterr().out
+    assert as_they_are(home) == before
+    assert check(home, capsys)[:2] == (0, {})
+
+
+def test_a_deleted_snapshot_is_made_again(home, capsys):
+    """The chain knows that it was there; a replay has its state in hand."""
+    place = busiest(home)
+    before = rows_in(home, SNAPSHOTS)
+    newest = max(row["offset"] for row in before if of_shard(place, row["offset"])(row))
+    delete(home, SNAPSHOTS, of_shard(place, newest))
+    assert check(home, capsys)[1].keys() == {"snapshots.chain"}
+
+    assert run("repair", "--home", str(home), "--yes") == 0
+
+    said = capsys.readouterr().out
+    assert f"snapshots of groups-{place}.1, {newest}: 1 row missing, made again from a replay of events" in said
+    keys = [[tuple(row[name] for name in SNAPSHOTS.key) for row in rows] for rows in (rows_in(home, SNAPSHOTS), before)]
+    assert sorted(keys[0]) == sorted(keys[1])
+    assert check(home, capsys)[:2] == (0, {})
+    assert run("replay", "--home", str(home)) == 0
+    assert f"{len(before)} snapshots compared with the state of the replay: equal" in capsys.readouterr().out

@@ -80,6 +80,7 @@ def repair(
             "repair would hide that",
             soft_wrap=True,
         )
+    _write(one for one in done.findings if not one.source and one.problem == "doubled")
     for loss in done.on_record:
         out.print(loss.text, soft_wrap=True)
     if recorded:

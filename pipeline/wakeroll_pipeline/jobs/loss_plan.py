@@ -8,16 +8,22 @@ from msgspec import Struct, structs
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.chain import NOWHERE, PROVING, Line
 from wakeroll_model.records import shard_of
-from wakeroll_model.rows import CHAINED, DECISIONS, EVENTS, SNAPSHOTS, Table
+from wakeroll_model.rows import CHAINED, DECISIONS, EVENTS, SNAPSHOTS, SnapshotRow, Table
+from wakeroll_model.shard_state import VERSION
 from wakeroll_pipeline.jobs.repair_plan import Change, Finding, Problem, findings_of
 from wakeroll_pipeline.ledger.chains import FIRST_POSITIONS, Accepted, highest_positions
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.losses import Loss, losses_of
 from wakeroll_pipeline.ledger.proven_rows import BrokenSpan, Chain, Covered, broken_spans, chain_of, covered_by
 from wakeroll_pipeline.ledger.row_hashes import stream_of, values_of
+from wakeroll_pipeline.ledger.stored_snapshots import snapshot_keys
 
 _Name = str
 """Stream of a finding: a control partition, or a shard with its era."""
+
+
+LOSABLE: Sequence[Problem] = ("missing", "damaged")
+"""Problems of rows that can be accepted as lost."""
 
 
 class TableLosses(NamedTuple):
@@ -56,7 +62,7 @@ def plan_losses(ledger: DuckLedger, findings: Iterable[Finding], changes: Sequen
         changes: the changes that will be made next.
         detail: why rows that only the chain knows cannot be had again, as a sentence.
     """
-    open_ones = [one for one in findings if not one.source]
+    open_ones = [one for one in findings if not one.source and one.problem in LOSABLE]
     tables, on_record = [], losses_of(ledger)
     for table in sorted(CHAINED, key=lambda one: one.name):
         change = next((one for one in changes if one.table is table), None)
@@ -66,6 +72,36 @@ def plan_losses(ledger: DuckLedger, findings: Iterable[Finding], changes: Sequen
         if its.findings or its.ends:
             tables.append(its)
     return LossPlan(tables, on_record)
+
+
+def lost_snapshots(ledger: DuckLedger) -> list[SnapshotRow]:
+    """Return the snapshots that the chain knows and the table lacks, without their states.
+
+    Of several snapshots of a shard in one line, the chain knows the position of the last one.
+    """
+    covered = covered_by(chain_of(ledger, SNAPSHOTS).lines)
+    there = {(key.topic, key.partition, key.era, key.offset) for key in snapshot_keys(ledger)}
+    known = [one for one in losses_of(ledger) if one.table == SNAPSHOTS.name]
+    found = []
+    for broken in broken_spans(ledger, SNAPSHOTS, SNAPSHOTS.name, covered):
+        line = broken.span.line
+        for stream, offset in line.positions.items() if line.kind in PROVING else ():
+            values = values_of(stream, SNAPSHOTS)
+            topic, partition, era = str(values["topic"]), int(values["partition"]), int(values["era"])
+            is_known = any(one.stream == stream and one.has(offset) for one in known)
+            if (topic, partition, era, offset) not in there and not is_known:
+                found.append(
+                    SnapshotRow(
+                        topic=topic,
+                        partition=partition,
+                        offset=offset,
+                        era=era,
+                        version=VERSION,
+                        at_ms=line.at_ms,
+                        body=b"",
+                    )
+                )
+    return found
 
 
 class _TablePlan:
@@ -113,7 +149,7 @@ class _TablePlan:
         """Return the losses that are not on record."""
         self._open += self._absent()
         lost = {(one.stream, at) for one in self._open if one.problem == "missing" for at in _range(one)}
-        lines = [self._lost_line(one) for one in self._open if one.problem != "wrong"]
+        lines = [self._lost_line(one) for one in self._open]
         findings, ends = list(self._open), dict[str, int]()
         has_unproven = False
         for broken in self._spans:

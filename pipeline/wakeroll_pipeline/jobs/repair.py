@@ -9,7 +9,8 @@ from msgspec import Struct, structs
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import SNAPSHOTS
-from wakeroll_pipeline.jobs.loss_plan import LossPlan, plan_losses
+from wakeroll_pipeline.jobs.doubled_rows import plan_doubled
+from wakeroll_pipeline.jobs.loss_plan import LOSABLE, LossPlan, lost_snapshots, plan_losses
 from wakeroll_pipeline.jobs.repair_plan import Change, Finding, RepairPlan, plan_repair
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.chains import Chains
@@ -118,7 +119,7 @@ def repair(
                 _carry_out(settings, change, turn.number)
     return Repaired(
         [
-            *(one for one in findings if one.source),
+            *(one for one in findings if one.source or one.problem not in LOSABLE),
             *(structs.replace(one, is_on_record=is_accepted) for one in losses.findings),
         ],
         [one for one in changes if one not in refused],
@@ -142,7 +143,9 @@ def _plan_from_kafka(settings: Settings) -> RepairPlan:
 
 def _plan(settings: Settings) -> RepairPlan:
     with duck_ledger(settings.warehouse) as ledger:
-        return plan_repair(ledger, settings.partitions)
+        doubled = plan_doubled(ledger)
+        plan = plan_repair(ledger, settings.partitions, lost_snapshots(ledger))
+        return RepairPlan([*doubled.findings, *plan.findings], [*doubled.changes, *plan.changes])
 
 
 def _refuse_old_tables(settings: Settings, changes: Sequence[Change]) -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from wakeroll_model.decision_order import era_of
 from wakeroll_model.decisions import Cause, Kind
-from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, DecisionRow, Table
+from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, DecisionRow, SnapshotRow, Table
 from wakeroll_pipeline.jobs.replayed_rows import Replayed, read_again, replay_all
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.operators.ledger_rows import PlacedRow, ReadDecision, assignment_rows, offset_rows
@@ -66,7 +66,7 @@ class RepairPlan(NamedTuple):
     """At most one per table, in the order in which they are made: decisions before what is made from them."""
 
 
-def plan_repair(ledger: Ledger, partitions: int) -> RepairPlan:
+def plan_repair(ledger: Ledger, partitions: int, lost: Sequence[SnapshotRow] = ()) -> RepairPlan:
     """Return the plan for a ledger, which no process writes meanwhile.
 
     `assignments` and `offsets` are compared whole with `decisions`, with those that are made again. A row without its
@@ -76,15 +76,16 @@ def plan_repair(ledger: Ledger, partitions: int) -> RepairPlan:
     Args:
         ledger: the open ledger.
         partitions: number of partitions of each control topic.
+        lost: snapshots that the table lacks, without their states.
     """
-    replayed = replay_all(ledger, partitions)
+    replayed = replay_all(ledger, partitions, lost)
     missing = [row for one in replayed for row in one.missing]
     findings = [*_of_decisions(replayed), *_of_snapshots(replayed)]
     changes = [
         Change(DECISIONS, [], missing, is_exact=False),
         Change(
             SNAPSHOTS,
-            [old for one in replayed for old, new in one.damaged if new is not None],
+            [old for one in replayed for old, new in one.damaged if new is not None and old.body],
             [new for one in replayed for _, new in one.damaged if new is not None],
             is_exact=False,
         ),
@@ -114,11 +115,13 @@ def _of_decisions(replayed: Iterable[Replayed]) -> Iterator[Finding]:
 def _of_snapshots(replayed: Iterable[Replayed]) -> Iterator[Finding]:
     for one in replayed:
         for old, new in one.damaged:
-            where: list[_Placed] = [(one.shard, old.offset, "damaged")]
+            where: list[_Placed] = [(one.shard, old.offset, "damaged" if old.body else "missing")]
             if new is not None:
                 yield from findings_of(SNAPSHOTS, where, "a replay of events")
-            else:
+            elif old.body:
                 yield from findings_of(SNAPSHOTS, where, "", "It stays, and is not used")
+            else:
+                yield from findings_of(SNAPSHOTS, where, "", "The snapshots beside it are used instead")
 
 
 _Placed = tuple[str, int, Problem]

@@ -6,7 +6,7 @@ row that still exists: a recorded decision, a row that was made from a missing o
 first contradiction is taken.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -48,16 +48,17 @@ class Replayed(NamedTuple):
     unproven: list[int]
     """Numbers of the other missing decisions."""
     damaged: list[tuple[SnapshotRow, SnapshotRow | None]]
-    """Damaged snapshots, each with the one that the replay leads to; None if a decision before it differs, or is
-    missing and not proven."""
+    """Damaged snapshots, and missing ones, which have no body: each with the one that the replay leads to; None if a
+    decision before it differs, or is missing and not proven."""
 
 
-def replay_all(ledger: Ledger, partitions: int) -> list[Replayed]:
+def replay_all(ledger: Ledger, partitions: int, lost: Sequence[SnapshotRow] = ()) -> list[Replayed]:
     """Replay the archived log of all shards, and return what is missing, sorted by shard.
 
     Args:
         ledger: the open ledger.
         partitions: number of partitions of each control topic.
+        lost: snapshots that the table lacks, without their states; they count as damaged.
 
     Raises:
         InvalidUsage: the tables were made with another number of partitions.
@@ -68,7 +69,7 @@ def replay_all(ledger: Ledger, partitions: int) -> list[Replayed]:
             f"the tables have records of partition {max(strange)[1]}, but this deployment has {partitions} partitions; "
             "set the number with which the tables were made, with WAKEROLL_PARTITIONS or --config"
         )
-    damaged = _damaged(ledger)
+    damaged = _damaged(ledger) | {key_of(row): row for row in lost}
     highest = _highest(ledger, damaged.keys())
     found, passed = [], set[SnapshotKey]()
     for stretch in with_snapshots(ledger, stretches_of(ledger, ends)).stretches:
