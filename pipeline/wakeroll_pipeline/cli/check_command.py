@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.cli.published_witness import Witness
 from wakeroll_pipeline.ledger.view_queries import Engine
+from wakeroll_pipeline.questions.quality.lean_imports import lean_imports
 from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt, tables_looked_at
 from wakeroll_pipeline.settings import Settings
 
@@ -141,7 +143,8 @@ def check(
     chosen: Engine = "duckdb" if engine is None and since is not None else engine or engine_for(settings)
     if chosen == "spark" or not no_docs:
         try:
-            from wakeroll_pipeline.questions.quality.expectation_suites import Gate
+            with lean_imports() if chosen == "duckdb" else nullcontext():
+                from wakeroll_pipeline.questions.quality.expectation_suites import Gate
         except ModuleNotFoundError as missing:
             raise missing_extra("`check`", "quality", missing) from None
     # The records are read before the tables, whose newest lines are stored before they are published.

@@ -1,0 +1,37 @@
+"""Great Expectations is imported without the packages that Data Docs of a check in DuckDB do not need."""
+
+import sys
+from pathlib import Path
+
+from tests.support.delta_tables import write_assignments, write_tables
+from tests.support.ledgers import a_day
+from tests.support.running_processes import run_process
+
+_CHECK = """
+import sys
+from wakeroll_pipeline.cli.app import run_app
+try:
+    run_app(["check", "--home", sys.argv[1]])
+except SystemExit as end:
+    print("exit code", end.code)
+for name in ("altair.vegalite", "scipy.stats._stats_py", "pyspark", "botocore"):
+    assert name not in sys.modules, name
+import altair
+from scipy import stats
+print("entropy", stats.entropy([0.5, 0.5], base=2), altair.Chart.__name__)
+import pyspark
+"""
+
+
+def test_a_check_with_data_docs_does_not_wait_for_them(tmp_path):
+    """They take longer than the check. Whoever needs them later gets them."""
+    story = a_day()
+    write_tables(tmp_path / "warehouse", story)
+    write_assignments(tmp_path / "warehouse", story)
+
+    done = run_process([sys.executable, "-c", _CHECK, str(tmp_path)])
+
+    assert done.returncode == 0, done.stderr
+    assert "exit code 0" in done.stdout
+    assert "entropy 1.0 Chart" in done.stdout
+    assert [*Path(tmp_path / "quality").rglob("local_site/index.html")] != []
