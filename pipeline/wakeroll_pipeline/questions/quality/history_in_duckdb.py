@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from duckdb import DuckDBPyConnection
 
 from wakeroll_model.decisions import Decision, Handover, Offset
-from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
+from wakeroll_model.rows import ASSIGNMENTS, EVENTS, OFFSETS, SNAPSHOTS, Table
 from wakeroll_pipeline.ledger.column_types import columns_of, json_in_duckdb
 from wakeroll_pipeline.ledger.delta_files import failing_query, quoted
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
@@ -29,7 +29,7 @@ from wakeroll_pipeline.questions.quality.model_rules import (
     violations_in_decisions,
     violations_in_offsets,
 )
-from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken
+from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken, never_null
 from wakeroll_pipeline.questions.quality.record_types import RULES_OF_EVENTS, violations_in_types
 from wakeroll_pipeline.questions.quality.rule import SHOWN, Rule
 from wakeroll_pipeline.questions.quality.snapshot_rules import (
@@ -69,7 +69,7 @@ _DECISIONS = """
     from told
 """
 _ROWS = """
-    select *, null::varchar as change from {table}
+    select *, null::varchar as change from {table} where {is_complete}
     union all by name
     select shard, seq, group_id, epoch, change from memberships where change = 'forgotten'
 """
@@ -86,6 +86,7 @@ _EVENTS = """
         where kind = 'rejected' and try(json_extract_string(json, '$.rule')) = 'signature'
     ) as refused
         on events.topic = refused.topic and events.partition = refused.partition and events.offset = refused.record
+    where {is_complete}
 """
 """Records with a rejected signature have their answer already."""
 
@@ -159,7 +160,7 @@ def history_in_duckdb(
                 found.add(row for row in look(connection, lost) if row[0].removesuffix(SKIPPED) in wanted)
     for name, query in queries("duckdb").items():
         if name in wanted:
-            text = f"select '{name}' as rule, cast(columns(*) as varchar) from ({query}) as broken"
+            text = f"select '{name}' as rule, cast(columns(*) as varchar) from ({query}) as broken order by \"at\""
             with reading(name):
                 found.add(tuple(row) for row in _stream(connection, text))
     return found
@@ -185,7 +186,11 @@ def _create_views(
 def _create_awaited(connection: DuckDBPyConnection) -> None:
     columns = ", ".join(f'"{name}" {type_}' for name, type_ in _AWAITED.items())
     connection.execute(f"create or replace table awaited ({columns})")
-    due = answers_due(_stream(connection, _in_order(_EVENTS, ("topic", "partition"), "offset")))
+    due = answers_due(
+        _stream(
+            connection, _in_order(_EVENTS.format(is_complete=_is_complete(EVENTS)), ("topic", "partition"), "offset")
+        )
+    )
     while some := [msgspec.structs.asdict(one) for one in islice(due, _FETCHED)]:
         connection.register("due", pa.Table.from_pylist(some))
         connection.execute("insert into awaited by name select * from due")
@@ -212,6 +217,15 @@ def _decided(table: str, kind: type[Decision]) -> str:
         f"select era, partition, try(from_json(json, '{json_in_duckdb(columns_of(kind))}')) as said "
         f"from decisions where kind = '{kind.__struct_config__.tag}') as parsed"
     )
+
+
+def _is_complete(table: Table) -> str:
+    """Return the SQL condition that a row has all values that are never null."""
+    return " and ".join(f"{table.name}.{quoted(name)} is not null" for name in never_null(table))
+
+
+def _rows_of(table: Table) -> str:
+    return _ROWS.format(table=table.name, is_complete=_is_complete(table))
 
 
 def _in_order(query: str, stream: Sequence[str], position: str) -> str:
@@ -241,19 +255,21 @@ def _mistyped(connection: DuckDBPyConnection, _: Lost) -> Iterator[Any]:
 
 
 def _broken_view(view: str, connection: DuckDBPyConnection, lost: Lost) -> Iterator[Any]:
-    yield from map(tuple, _stream(connection, view_queries(has_losses=bool(lost))[view]))
+    query = view_queries(has_losses=bool(lost))[view]
+    yield from map(tuple, _stream(connection, f'from ({query}) as broken order by "at"'))
 
 
 def _broken_snapshots(connection: DuckDBPyConnection, _: Lost) -> Iterator[Any]:
     # One by one: a state has up to a hundred megabytes.
-    for one in violations_in_snapshots(_stream(connection, SNAPSHOTS_TO_CHECK, fetched=1)):
+    to_check = f"from ({SNAPSHOTS_TO_CHECK}) as snapshots where {_is_complete(SNAPSHOTS)}"
+    for one in violations_in_snapshots(_stream(connection, to_check, fetched=1)):
         yield one.rule, one.at, one.found, one.expected
 
 
 _LOOKS: Sequence[tuple[Sequence[Rule], Callable[[DuckDBPyConnection, Lost], Iterator[Any]]]] = (
     (RULES_OF_DECISIONS, _asked(violations_in_decisions, _DECISIONS)),
-    (RULES_OF_ASSIGNMENTS, _asked(violations_in_assignments, _ROWS.format(table=ASSIGNMENTS.name))),
-    (RULES_OF_OFFSETS, _asked(violations_in_offsets, _ROWS.format(table=OFFSETS.name))),
+    (RULES_OF_ASSIGNMENTS, _asked(violations_in_assignments, _rows_of(ASSIGNMENTS))),
+    (RULES_OF_OFFSETS, _asked(violations_in_offsets, _rows_of(OFFSETS))),
     (RULES_OF_EVENTS, _mistyped),
     (RULES_OF_SNAPSHOTS, _broken_snapshots),
     *(([rule for rule in VIEW_RULES if rule.table == view], partial(_broken_view, view)) for view in VIEWS),

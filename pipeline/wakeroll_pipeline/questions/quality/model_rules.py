@@ -23,8 +23,17 @@ from wakeroll_model.invariants import (
 )
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import UNREADABLE
+from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
 from wakeroll_pipeline.ledger.losses import Range
-from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken, Frames, frames_of, in_order, rows_of
+from wakeroll_pipeline.questions.quality.ordered_rows import (
+    SKIPPED,
+    Broken,
+    Frames,
+    frames_of,
+    in_order,
+    never_null,
+    rows_of,
+)
 from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
 from wakeroll_pipeline.questions.quality.schema_rules import FORMER_WORDS
 
@@ -109,12 +118,14 @@ def broken_decisions(decisions: "DataFrame", lost: Lost) -> "DataFrame":
 
 def broken_assignments(assignments: "DataFrame", memberships: "DataFrame", lost: Lost) -> "DataFrame":
     """Return the violations in `assignments`; when a group is forgotten, its owners are forgotten too."""
-    return _ask_rows(assignments, memberships, partial(violations_in_assignments, lost=lost))
+    complete = assignments.dropna(subset=never_null(ASSIGNMENTS))
+    return _ask_rows(complete, memberships, partial(violations_in_assignments, lost=lost))
 
 
 def broken_growth(offsets: "DataFrame", memberships: "DataFrame", lost: Lost) -> "DataFrame":
     """Return the violations in `offsets`; when a group is forgotten, its offsets are forgotten too."""
-    return _ask_rows(offsets, memberships, partial(violations_in_offsets, lost=lost))
+    complete = offsets.dropna(subset=never_null(OFFSETS))
+    return _ask_rows(complete, memberships, partial(violations_in_offsets, lost=lost))
 
 
 def violations_in_decisions(rows: Iterable[Any], lost: Lost = MappingProxyType({})) -> Iterator[Broken]:
@@ -162,14 +173,14 @@ def _violations_of_shard(shard: str, rows: Iterable[Any], lost: Sequence[Range])
     unread = 0
     former: dict[str | None, int] = {}
     for row in rows:
-        at = f"{shard}/{row.seq}"
+        at, text = f"{shard}/{row.seq}", row.json if isinstance(row.json, str) else ""
         try:
-            decision = _decode(row.json)
+            decision = _decode(text)
         except UNREADABLE as error:
-            translated = _translated(row.json)
+            translated = _translated(text)
             if translated is None:
                 unread += 1
-                found.append(Broken(JSON.name, at, row.json[:_SHOWN], str(error)))
+                found.append(Broken(JSON.name, at, text[:_SHOWN], str(error)))
                 continue
             decision = translated
             former[decision.group_id] = former.get(decision.group_id, 0) + 1

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from wakeroll_model.rows import Table
+from wakeroll_pipeline.ledger.column_types import columns_of
+
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
@@ -29,6 +32,14 @@ class Broken(Struct, frozen=True):
     """Value found."""
     expected: str | None
     """Value expected; None if `found` includes it."""
+
+
+def never_null(table: Table) -> list[str]:
+    """Return the columns of a table that are never null.
+
+    Rows in which one is null break the rule of that column; functions that need all of them do not get these rows.
+    """
+    return [column.name for column in columns_of(table.row) if not column.is_nullable]
 
 
 def in_order(rows: "DataFrame", stream: Sequence[str], position: str) -> "DataFrame":

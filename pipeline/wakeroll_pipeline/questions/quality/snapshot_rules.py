@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from wakeroll_model.rows import SnapshotRow
+from wakeroll_model.rows import SNAPSHOTS, SnapshotRow
 from wakeroll_model.snapshot_proof import problem_in
-from wakeroll_pipeline.questions.quality.ordered_rows import Broken, Frames, frames_of, rows_of
+from wakeroll_pipeline.questions.quality.ordered_rows import Broken, Frames, frames_of, never_null, rows_of
 from wakeroll_pipeline.questions.quality.rule import rows_rule
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def broken_snapshots(snapshots: "DataFrame") -> "DataFrame":
     """Return the damaged snapshots, found by Spark: see `Broken`."""
     from wakeroll_pipeline.ledger.schemas import schema_of
 
-    return snapshots.mapInPandas(_look, schema_of(Broken))
+    return snapshots.dropna(subset=never_null(SNAPSHOTS)).mapInPandas(_look, schema_of(Broken))
 
 
 def _look(frames: Frames) -> Frames:

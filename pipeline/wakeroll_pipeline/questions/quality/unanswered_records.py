@@ -11,9 +11,10 @@ from msgspec import Struct
 from wakeroll_model.decisions import Rejected
 from wakeroll_model.events import Pull, Tick
 from wakeroll_model.records import Record, read_event
+from wakeroll_model.rows import EVENTS
 from wakeroll_model.shard_clock import ShardClock
 from wakeroll_model.signing import Admitted, OnRecord, Role, Signers, admit, new_signers
-from wakeroll_pipeline.questions.quality.ordered_rows import Frames, frames_of, in_order, rows_of
+from wakeroll_pipeline.questions.quality.ordered_rows import Frames, frames_of, in_order, never_null, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,7 +48,8 @@ def awaited(events: "DataFrame", decisions: "DataFrame") -> "DataFrame":
     is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
     at = ("topic", "partition", "offset")
     refused = decisions.where(is_refusal).select(*(f.col("cause")[name].alias(name) for name in at))
-    rows = events.select(*at, "at_ms", "key", "value").join(f.broadcast(refused), on=[*at], how="left_anti")
+    complete = events.dropna(subset=never_null(EVENTS))
+    rows = complete.select(*at, "at_ms", "key", "value").join(f.broadcast(refused), on=[*at], how="left_anti")
     return in_order(rows, ("topic", "partition"), "offset").mapInPandas(_await, schema_of(Awaited))
 
 
