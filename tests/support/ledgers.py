@@ -1,5 +1,7 @@
 """Ledgers made without a broker: what clients and the observer append, what is decided about it, and their tables."""
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
 
@@ -36,9 +38,13 @@ from wakeroll_model.rows import SNAPSHOTS, TABLES, SnapshotRow, Table
 from wakeroll_model.shard import Shard
 from wakeroll_model.snapshot_proof import hash_of
 from wakeroll_pipeline.jobs import record
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.retention import DAY_MS, forget, past_of
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.storage.parquet_files import STATES
 
 PARTITIONS = 4
 PUBLISHED_LATER_MS = 300
@@ -449,24 +455,38 @@ def told_by_hand(*said: tuple[int, AnyDecision]) -> Story:
     return story
 
 
-def write_ledger(spark: SparkSession, warehouse: Path, story: Story, batches: int = 2) -> None:
-    """Let `record` write the tables of a story, in so many batches."""
+def write_ledger(
+    spark: SparkSession, warehouse: Path, story: Story, batches: int = 2, chains: Chains | None = None
+) -> None:
+    """Let `record` write the tables of a story, in so many batches; with `chains`, the snapshots have lines too."""
     ensure_tables(spark, warehouse)
-    write = record.writer(warehouse, Topics())
+    write = record.writer(warehouse, Topics(), chains=chains)
     size = -(-len(story.rows) // batches)
     for number in range(batches):
         rows = story.rows[number * size : (number + 1) * size]
         write(spark.createDataFrame(rows, RECORDS), number)
-    if story.snapshots:
+    if story.snapshots and chains is not None:
+        rows = [SnapshotRow(**dict(zip(SnapshotRow.__struct_fields__, row, strict=True))) for row in story.snapshots]
+        ArrowSink(properties=STATES, chains=chains).append(
+            arrow_table(SnapshotRow, rows), path_of(warehouse, SNAPSHOTS)
+        )
+        chains.gather(ArrowSink().append)
+    elif story.snapshots:
         frame = spark.createDataFrame(story.snapshots, schema_of(SNAPSHOTS.row))
         frame.write.format("delta").mode("append").save(str(path_of(warehouse, SNAPSHOTS)))
 
 
-def forget_the_first_day(spark: SparkSession, warehouse: Path, story: Story) -> None:
-    """Let upkeep delete what is old of a ledger, where only a day is kept."""
+def forget_the_first_day(spark: SparkSession, warehouse: Path, story: Story, chains: Chains | None = None) -> None:
+    """Let upkeep delete what is old of a ledger, where only a day is kept; with `chains`, they have lines about it."""
+
+    def rewriting(table: Table, ends: Mapping[str, int]) -> AbstractContextManager[None]:
+        if chains is None:
+            return nullcontext()
+        return chains.rewriting(table, ends, "older than the retention", ArrowSink().append)
+
     past = past_of(spark, warehouse, story.now_ms, DAY_MS, DAY_MS)
     for table in TABLES.values():
-        forget(spark, warehouse, table, past)
+        forget(spark, warehouse, table, past, rewriting)
 
 
 def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dict[tuple[object, ...], int]:

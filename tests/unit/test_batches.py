@@ -116,6 +116,18 @@ def test_a_commit_that_was_deleted_leaves_its_batch_unfinished(tables, write):
     assert (found.number, found.lacking) == (2, ["assignments"])
 
 
+@pytest.mark.parametrize("lost", ALL)
+def test_a_table_that_was_created_again_does_not_hide_the_rows_of_the_others(tables, write, lost):
+    write(1, ALL)
+    write(2, ALL)
+    write(3, ALL)
+    shutil.rmtree(tables / lost)
+    DeltaTable.create(tables / lost, pa.schema([("seq", pa.int64())]))
+
+    assert moment(tables).unfinished is None
+    assert seqs_at(tables, moment(tables)) == {name: [1, 2, 3] for name in ALL} | {lost: []}
+
+
 def test_tables_of_an_earlier_version_are_read_in_their_newest_versions(tables):
     ArrowSink().append(pa.table({"seq": [7]}), tables / "decisions")
 

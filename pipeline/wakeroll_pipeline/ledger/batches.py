@@ -64,7 +64,8 @@ class Moment(Struct, frozen=True):
 def moment_of(warehouse: Folder, newest: Mapping[str, int]) -> Moment:
     """Return the newest moment at which each batch was in all of its tables, or in none.
 
-    Tables of an earlier version, whose commits name no batch, are read in their newest versions.
+    Tables of an earlier version, whose commits name no batch, are read in their newest versions. So is a table that
+    lacks each of several batches: it is not about to get them, but was lost and created again, or replaced.
 
     Args:
         warehouse: folder of the tables.
@@ -75,11 +76,19 @@ def moment_of(warehouse: Folder, newest: Mapping[str, int]) -> Moment:
     commits = {name: _Newest(batch_commits(place / name, newest[name])) for name in names}
     versions = {name: newest[name] for name in names}
     unfinished: Unfinished | None = None
+    waiting: set[str] = set()
     while (number := max((one.number for one in commits.values()), default=0)) > 0:
         having = [name for name, one in commits.items() if one.number == number]
         lacking = [name for name in commits[having[0]].commit.batch.tables if name in commits and name not in having]
         if not lacking:
             break
+        without = {name for name in lacking if commits[name].number == 0}
+        if lost := without & waiting:
+            others = moment_of(warehouse, {name: version for name, version in newest.items() if name not in lost})
+            return Moment(
+                versions={**{name: newest[name] for name in lost}, **others.versions}, unfinished=others.unfinished
+            )
+        waiting |= without
         if unfinished is None:
             begun_ms = min(commits[name].commit.at_ms for name in having)
             unfinished = Unfinished(number=number, begun_ms=begun_ms, tables=having, lacking=lacking)

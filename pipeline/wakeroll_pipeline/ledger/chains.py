@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import takewhile
 from threading import Lock
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import duckdb
 import msgspec
@@ -466,10 +466,7 @@ def newest_line(warehouse: Place, table: str) -> Line | None:
 
 
 def gathered_lines(warehouse: Folder, condition: str, version: int | None = None) -> list[Line]:
-    """Return the rows of the table `chain` that meet an SQL condition, as lines; none if there is no such table.
-
-    A row that is no line is left out.
-    """
+    """Return the rows of the table `chain` that meet an SQL condition, as lines; none if there is no such table."""
     folder = Place.of(warehouse) / CHAIN.name
     if not is_delta(folder):
         return []
@@ -477,7 +474,16 @@ def gathered_lines(warehouse: Folder, condition: str, version: int | None = None
     with connected(folder) as connection:
         source = source_of(open_delta(folder, version), folder, CHAIN)
         rows = connection.execute(f"select {', '.join(map(quoted, names))} from {source} where {condition}").fetchall()
-    lines = []
+    return lines_of(rows)
+
+
+def lines_of(rows: Iterable[Iterable[Any]]) -> list[Line]:
+    """Return the lines in rows of the table `chain`; a row that is no line is left out.
+
+    Args:
+        rows: the columns have the declared order.
+    """
+    lines, names = [], ChainRow.__struct_fields__
     for row in rows:
         try:
             lines.append(line_of(msgspec.convert(dict(zip(names, row, strict=True)), ChainRow)))

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from wakeroll_model.chain import NOWHERE, PROVING, Head, Line, Part, hash_of_rows
-from wakeroll_model.rows import Table
-from wakeroll_pipeline.ledger.chains import gathered_lines, lines_between, lines_in_commits, sorted_rows
-from wakeroll_pipeline.ledger.delta_files import literal, open_delta
+from wakeroll_model.chain import NOWHERE, PROVING, WITHOUT_ROWS, Head, Line, Part, hash_of_rows
+from wakeroll_model.rows import ChainRow, Table
+from wakeroll_pipeline.ledger.chains import lines_between, lines_in_commits, lines_of, sorted_rows
+from wakeroll_pipeline.ledger.column_types import columns_of
+from wakeroll_pipeline.ledger.delta_files import open_delta, quoted
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.row_hashes import parts_by_line
 
@@ -19,7 +20,11 @@ class Chain(NamedTuple):
 
     table: Table
     lines: Sequence[Line]
-    """All of them, sorted by number."""
+    """All of them from `first` on, sorted by number."""
+    first: int = 1
+    """Number of the first of them."""
+    begins: Mapping[str, int] = {}
+    """Stream -> last position that a line before `first` covers."""
 
     @property
     def head(self) -> Head | None:
@@ -27,20 +32,63 @@ class Chain(NamedTuple):
         return Head(self.table.name, self.lines[-1].number, self.lines[-1].line_hash) if self.lines else None
 
 
-def chain_of(ledger: DuckLedger, table: Table) -> Chain:
-    """Return the chain of a table, in the version that the ledger has of it."""
-    lines = gathered_lines(ledger.warehouse, f"table_name = {literal(table.name)}", ledger.versions.get("chain"))
-    lines.sort(key=lambda line: line.number)
+def chain_of(ledger: DuckLedger, table: Table, first: int = 1) -> Chain:
+    """Return the chain of a table, in the version that the ledger has of it.
+
+    Args:
+        ledger: the ledger.
+        table: the table.
+        first: number of its first line that is wanted. Of the lines before, DuckDB reads only the positions.
+    """
+    first = max(first, 1)
+    names = ", ".join(quoted(column.name) for column in columns_of(ChainRow))
+    rows = ledger.rows(
+        f"select {names} from chain where table_name = $table and number >= $first", table=table.name, first=first
+    )
+    lines = sorted(lines_of(rows), key=lambda line: line.number)
+    begins = _begins(ledger, table, first) if first > 1 else {}
     version = ledger.versions.get(table.name)
     if version is None:
-        return Chain(table, lines)
+        return Chain(table, lines, first, begins)
     folder = ledger.warehouse / table.name
     newest = open_delta(folder).version()
     if newest > version:
         # The ledger leaves out the newest batch, which not all tables have yet: its lines may be gathered already.
         later = {line.number for line in lines_between(folder, version, newest)}
         lines = [line for line in lines if line.number not in later]
-    return Chain(table, [*lines, *lines_in_commits(folder, version, lines[-1].number if lines else 0)])
+    [gathered] = ledger.rows("select max(number) as newest from chain where table_name = $table", table=table.name)
+    above = lines[-1].number if lines else min(gathered.newest or 0, first - 1)
+    for line in lines_in_commits(folder, version, above):
+        if line.number >= first:
+            lines.append(line)
+        elif line.kind not in WITHOUT_ROWS:
+            begins |= line.positions
+    return Chain(table, lines, first, begins)
+
+
+def _begins(ledger: DuckLedger, table: Table, first: int) -> dict[str, int]:
+    """Return stream -> last position that the gathered lines before a number cover."""
+    found = ledger.rows(_BEGINS, table=table.name, first=first)
+    return {row.stream: row.last for row in found}
+
+
+_BEGINS = """
+with lines as (select number, kind, positions from chain where table_name = $table and number < $first),
+
+known as (
+    select unnest(map_entries(positions::json::map(varchar, bigint))) as entry
+    from lines
+    where
+        kind not in ('gap', 'lost', 'unproven')
+        and number >= coalesce((select max(number) from lines where kind = 'begin'), 0)
+)
+
+select
+    entry.key as stream,
+    max(entry.value) as last
+from known
+group by 1
+"""
 
 
 class Span(NamedTuple):
@@ -61,10 +109,16 @@ class Covered(NamedTuple):
     """Stream -> last position that a line covers."""
 
     def windows(self, since: int = 0) -> Iterator[list[Span]]:
-        """Yield the spans of the lines after a number, in groups of at most `MOST_AT_ONCE` rows."""
+        """Yield the spans of the lines after a number, in groups of at most `MOST_AT_ONCE` rows.
+
+        In a group, the rows of each stream follow each other.
+        """
         window: list[Span] = []
         rows = 0
         for span in (one for one in self.spans if one.line.number > since):
+            if span.line.kind == "kept":  # lines up to `since` may lie between its rows and those of the next line
+                yield [span]
+                continue
             if window and rows + span.line.rows > MOST_AT_ONCE:
                 yield window
                 window, rows = [], 0
@@ -74,20 +128,27 @@ class Covered(NamedTuple):
             yield window
 
 
-def covered_by(lines: Sequence[Line]) -> Covered:
-    """Return the rows that the lines of a table prove; they are sorted by number."""
-    base = next((line for line in reversed(lines) if line.kind in ("begin", "cut", "kept")), None)
+def covered_by(chain: Chain) -> Covered:
+    """Return the rows that the lines of a chain prove."""
+    lines, base = chain.lines, base_of(chain.lines)
     floor: Mapping[str, int] = {} if base is None else base.positions
+    last = {**floor, **{stream: max(end, floor.get(stream, end)) for stream, end in chain.begins.items()}}
     if base is not None and base.kind == "begin":
         lines = [line for line in lines if line.number >= base.number]
+        last = dict(floor)
     spans = [Span(base, {})] if base is not None and base.kind == "kept" else []
-    last, numbers = dict(floor), {line.number for line in lines}
+    numbers = {line.number for line in lines}
     for line in lines:
         if line.kind in PROVING and any(end > floor.get(its, NOWHERE) for its, end in line.positions.items()):
             after = {its: last[its] for its in line.positions if its in last}
             spans.append(Span(line, after, is_known=line.number - 1 in numbers))
             last |= line.positions
     return Covered(spans, last)
+
+
+def base_of(lines: Sequence[Line]) -> Line | None:
+    """Return the newest line that replaces the lines before it; None if there is none."""
+    return next((line for line in reversed(lines) if line.kind in ("begin", "cut", "kept")), None)
 
 
 class BrokenSpan(NamedTuple):

@@ -27,6 +27,7 @@ from wakeroll_pipeline.ledger.archived_log import (
 )
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.losses import is_lost
+from wakeroll_pipeline.ledger.table_damage import unreadable
 
 SHOWN = 5
 """Maximum number of differences kept per shard; most later ones follow from the first."""
@@ -339,6 +340,7 @@ def _asked(
 
     Raises:
         InvalidUsage: there is no such record; the message names the period of the archived log.
+        UnreadableTable: the table of records is empty, although there are decisions.
     """
     here = " or ".join(f"(topic = '{topic}' and partition = {partition})" for topic, partition in places) or "true"
     rows = ledger.rows(f"""
@@ -349,6 +351,9 @@ def _asked(
     """)
     if not rows:
         [log] = ledger.rows(f"select min(at_ms) as begin_ms, max(at_ms) as end_ms from events where {here}")
+        if log.begin_ms is None and ledger.rows("select 1 from decisions limit 1"):
+            what = "it has no record, although the table 'decisions' has decisions about records"
+            raise unreadable("events", what, "`wakeroll repair` writes again what Kafka still has")
         there_is = "" if log.begin_ms is None else f"; it covers {EpochMs(log.begin_ms)} to {EpochMs(log.end_ms)}"
         raise InvalidUsage(f"the archived log has no record {period}{there_is}")
     return {(row.topic, row.partition): (row.first_offset, row.last_offset) for row in rows}

@@ -7,11 +7,11 @@ of their streams, some hundred thousand at a time, and the hashes of each line a
 from collections.abc import Collection, Iterator, Sequence
 
 from wakeroll.epoch_ms import EpochMs
-from wakeroll_model.chain import NOWHERE, WITHOUT_ROWS, Head, broken_links
+from wakeroll_model.chain import NOWHERE, WITHOUT_ROWS, Head, Line, broken_links
 from wakeroll_model.rows import CHAINED, Table
 from wakeroll_pipeline.ledger.chains import highest_positions, range_in_sql
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
-from wakeroll_pipeline.ledger.proven_rows import Chain, Covered, Span, broken_spans, chain_of, covered_by
+from wakeroll_pipeline.ledger.proven_rows import Chain, Covered, Span, base_of, broken_spans, chain_of, covered_by
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken
 from wakeroll_pipeline.questions.quality.rule import Rule
@@ -45,13 +45,23 @@ class ChainCheck:
 
     def broken(self, ledger: DuckLedger, table: Table) -> Iterator[Broken]:
         """Yield the violations of the chain of a table."""
-        chain = chain_of(ledger, table)
+        chain = chain_of(ledger, table, self._first_of(table))
+        name, base = CHAIN_RULES[table.name].name, base_of(chain.lines)
         if chain.head is not None:
             self.heads.append(chain.head)
         elif ledger.rows(f"select 1 from {table.name} limit 1"):
-            self.skipped[CHAIN_RULES[table.name].name] = "the rows have no chain: an earlier release has written them"
+            self.skipped[name] = "the rows have no chain: an earlier release has written them"
+        if base is not None and base.kind == "cut":
+            why = f"rows up to the positions of line {base.number} are not proven until `run` has finished a deletion"
+            self.skipped[name] = f"{why}, which began at {EpochMs(base.at_ms)}"
         source = _WHOLE.format(table.name) if table.name in self._left_out else table.name
         yield from broken_chain(ledger, chain, self.published, source, self.since.get(table.name, 0))
+
+    def _first_of(self, table: Table) -> int:
+        """Return the number of the first line that is read: the one before the oldest line that must be there."""
+        if table.name not in self.since:
+            return 1
+        return min(head.number for head in self.published if head.table == table.name) - 1
 
     def leave_out_checked_rows(self, ledger: DuckLedger) -> None:
         """Let the tables of a ledger begin behind the lines up to which they were checked before."""
@@ -59,8 +69,9 @@ class ChainCheck:
             number = self.since.get(table.name)
             if number is None:
                 continue
-            checked: dict[str, int] = {}
-            for line in chain_of(ledger, table).lines:
+            chain = chain_of(ledger, table, self._first_of(table))
+            checked = dict(chain.begins)
+            for line in chain.lines:
                 if line.number <= number and line.kind not in WITHOUT_ROWS:
                     checked |= {its: max(end, checked.get(its, end)) for its, end in line.positions.items()}
             if not checked:
@@ -90,14 +101,14 @@ def broken_chain(
     """
     source = chain.table.name if source is None else source
     rule = CHAIN_RULES[chain.table.name].name
-    for one in broken_links(chain.lines):
+    for one in broken_links(*_linked_lines(chain)):
         yield Broken(rule, f"line {one.number}", one.found, one.expected)
     known = {line.number: line.line_hash for line in chain.lines}
     for head in published:
         if head.table == chain.table.name and not head.is_of(known.get(head.number, "")):
             found = known.get(head.number, "no such line")
             yield Broken(rule, f"line {head.number}", found, f"{head.line_hash}, which was published")
-    covered = covered_by(chain.lines)
+    covered = covered_by(chain)
     for span, rows in broken_spans(ledger, chain.table, source, covered, since):
         yield Broken(
             rule,
@@ -107,6 +118,13 @@ def broken_chain(
         )
     if chain.lines:
         yield from _uncovered(ledger, chain.table, source, covered, rule)
+
+
+def _linked_lines(chain: Chain) -> tuple[Sequence[Line], str, int]:
+    """Return the lines whose links can be proven, the hash of the line before them, and the number of the first."""
+    if chain.first > 1 and chain.lines and chain.lines[0].number == chain.first:
+        return chain.lines[1:], chain.lines[0].line_hash, chain.first + 1
+    return chain.lines, "", chain.first
 
 
 def _uncovered(ledger: DuckLedger, table: Table, source: str, covered: Covered, rule: str) -> Iterator[Broken]:
