@@ -264,12 +264,12 @@ def test_a_part_of_a_chain_proves_what_the_whole_proves(tmp_path, gathers):
     with duck_ledger(tmp_path) as ledger:
         for table in RECORDED:
             whole = chain_of(ledger, table)
-            covered = covered_by(whole)
+            covered = covered_by(whole.lines)
             for first in range(1, len(whole.lines) + 1):
                 part = chain_of(ledger, table, first)
                 assert [*part.lines] == [line for line in whole.lines if line.number >= first]
-                assert covered_by(part).last == covered.last
-                after = {span.line.number: span.after for span in covered_by(part).spans}
+                assert covered_by(part.lines, part.begins).last == covered.last
+                after = {span.line.number: span.after for span in covered_by(part.lines, part.begins).spans}
                 assert after == {span.line.number: span.after for span in covered.spans if span.line.number >= first}
                 assert [*broken_chain(ledger, part, since=first)] == []
 

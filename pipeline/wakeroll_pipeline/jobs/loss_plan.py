@@ -120,7 +120,7 @@ class _TablePlan:
         self._table = table
         self._detail = detail
         self._chain: Chain = chain_of(ledger, table)
-        self._covered: Covered = covered_by(self._chain)
+        self._covered: Covered = covered_by(self._chain.lines)
         self._spans = list(broken_spans(ledger, table, table.name, self._covered))
         self._streams: dict[_Name, list[str]] = {}
         there = highest_positions(ledger.connection, table.name, table)

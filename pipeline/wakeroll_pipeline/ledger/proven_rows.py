@@ -128,11 +128,16 @@ class Covered(NamedTuple):
             yield window
 
 
-def covered_by(chain: Chain) -> Covered:
-    """Return the rows that the lines of a chain prove."""
-    lines, base = chain.lines, base_of(chain.lines)
+def covered_by(lines: Sequence[Line], begins: Mapping[str, int] = {}) -> Covered:
+    """Return the rows that the lines of a table prove.
+
+    Args:
+        lines: sorted by number.
+        begins: stream -> last position that lines before them cover.
+    """
+    base = base_of(lines)
     floor: Mapping[str, int] = {} if base is None else base.positions
-    last = {**floor, **{stream: max(end, floor.get(stream, end)) for stream, end in chain.begins.items()}}
+    last = {**floor, **{stream: max(end, floor.get(stream, end)) for stream, end in begins.items()}}
     if base is not None and base.kind == "begin":
         lines = [line for line in lines if line.number >= base.number]
         last = dict(floor)

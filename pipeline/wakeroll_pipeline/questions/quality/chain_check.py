@@ -108,7 +108,7 @@ def broken_chain(
         if head.table == chain.table.name and not head.is_of(known.get(head.number, "")):
             found = known.get(head.number, "no such line")
             yield Broken(rule, f"line {head.number}", found, f"{head.line_hash}, which was published")
-    covered = covered_by(chain)
+    covered = covered_by(chain.lines, chain.begins)
     for span, rows in broken_spans(ledger, chain.table, source, covered, since):
         yield Broken(
             rule,
