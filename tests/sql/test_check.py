@@ -559,7 +559,7 @@ def test_a_word_of_an_earlier_version_is_no_broken_json(monkeypatch):
             said = header | {"at_ms": 1, "cause": cause, "epoch": 1, "change": change}
             names = {f"cause_{name}": value for name, value in cause.items()}
             rows.append(header | {"at_ms": 1, "json": json.dumps(said)} | names)
-        [frame] = model_rules._ask_decisions(iter([pd.DataFrame(rows)]))
+        [frame] = model_rules._ask_frames(model_rules.violations_in_decisions, iter([pd.DataFrame(rows)]))
         found = zip(frame["rule"], frame["at"], strict=True)
         return {(rule, place) for rule, place in found if not rule.endswith(SKIPPED)}
 
