@@ -15,8 +15,9 @@ from wakeroll_pipeline.ledger.chains import FIRST_POSITIONS, Accepted, highest_p
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.losses import Loss, losses_of
 from wakeroll_pipeline.ledger.proven_rows import BrokenSpan, Chain, Covered, broken_spans, chain_of, covered_by
-from wakeroll_pipeline.ledger.row_hashes import stream_of, values_of
+from wakeroll_pipeline.ledger.row_hashes import stream_of
 from wakeroll_pipeline.ledger.stored_snapshots import snapshot_keys
+from wakeroll_pipeline.ledger.stream_names import values_of
 
 _Name = str
 """Stream of a finding: a control partition, or a shard with its era."""

@@ -50,8 +50,8 @@ from wakeroll_pipeline.ledger.row_hashes import (
     parts_of,
     stream_columns,
     streams_of,
-    values_of,
 )
+from wakeroll_pipeline.ledger.stream_names import values_of
 from wakeroll_pipeline.storage.place import Folder, Place
 
 METADATA = "wakeroll.lines"

@@ -11,7 +11,7 @@ from wakeroll_model.records import UNREADABLE, shard_of
 from wakeroll_model.rows import DECISIONS, EVENTS, SNAPSHOTS, TABLES
 from wakeroll_pipeline.ledger.delta_files import literal
 from wakeroll_pipeline.ledger.ledger import Ledger
-from wakeroll_pipeline.ledger.row_hashes import values_of
+from wakeroll_pipeline.ledger.stream_names import values_of
 
 Range = tuple[int, int]
 """First and last position."""

@@ -72,21 +72,6 @@ def stream_of(table: Table, values: Mapping[str, object]) -> str:
     return f"{name}.{values['era']}" if table is SNAPSHOTS else name
 
 
-def values_of(stream: str, table: Table) -> dict[str, str | int]:
-    """Return the columns that a name of `streams_of` stands for."""
-    if table.stream == ("partition", "shard"):
-        shard, _, partition = stream.rpartition("@")
-        return {"partition": int(partition), "shard": shard}
-    if table.stream == ("partition",):
-        return {"partition": int(stream)}
-    found: dict[str, str | int] = {}
-    if table is SNAPSHOTS:
-        stream, _, era = stream.rpartition(".")
-        found["era"] = int(era)
-    topic, _, partition = stream.rpartition("-")
-    return found | {"topic": topic, "partition": int(partition)}
-
-
 def encoded(rows: pa.Table) -> pa.LargeBinaryArray:
     """Return the encoding of each row of `flat` rows."""
     pieces = [_piece(name, rows[name]) for name in rows.column_names]
