@@ -1,5 +1,6 @@
 """The page without a broker: the state at the end of the archived log, or at a moment in it, from the tables alone."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.events import Arrival
 from wakeroll_model.queue import Queue
-from wakeroll_model.rows import DECISIONS, EVENTS, OFFSETS
+from wakeroll_model.rows import DECISIONS, EVENTS, OFFSETS, SNAPSHOTS
 from wakeroll_pipeline.ledger import delta_files
 from wakeroll_pipeline.ledger.delta_files import Period, files_of, open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
@@ -21,6 +22,7 @@ from wakeroll_pipeline.live import ledger_reader
 from wakeroll_pipeline.live.decision_feed import SHOWN
 from wakeroll_pipeline.live.ledger_reader import newest_snapshots, read_ledger, read_recorded, recent_decisions
 from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.questions.explain import explain, explain_nearby
 from wakeroll_pipeline.storage.place import Place
 
 
@@ -149,6 +151,40 @@ def test_without_newer_snapshots_older_files_are_read(days):
     zero_files(days, START_MS + DAY_MS)
     with pytest.raises(UnreadableTable, match="is damaged"):
         read_ledger(days, Topics(), PARTITIONS)
+
+
+OWNED = [("billing", number) for number in range(4)] + [("audit", number) for number in range(4)]
+
+
+@pytest.mark.parametrize("seconds", [None, 10, 20, 2 * DAY_MS // 1_000 + 10, 2 * DAY_MS // 1_000 + 45])
+@pytest.mark.parametrize(("group_id", "number"), OWNED)
+def test_an_explanation_from_a_part_of_the_files_is_that_from_all(days, group_id, number, seconds):
+    at_ms = None if seconds is None else START_MS + seconds * 1_000
+    asked = group_id, Queue("orders", "", number), at_ms
+    with duck_ledger(days) as ledger:
+        try:
+            expected = explain(ledger, *asked)
+        except InvalidUsage as refusal:
+            with pytest.raises(InvalidUsage, match=re.escape(str(refusal))):
+                explain_nearby(ledger, *asked)
+            return
+
+        assert explain_nearby(ledger, *asked) == expected
+
+
+def test_files_of_days_before_a_hand_over_are_not_read_to_explain_it(days):
+    """c3 got its queue on the last day; the only queues of a1 were given to it on the first."""
+    number = next(
+        one for (group, _, one), client in owners_of(three_days()).items() if (group, client) == ("billing", "c3")
+    )
+    with duck_ledger(days) as ledger:
+        expected = explain(ledger, "billing", Queue("orders", "", number))
+    zero_files(days, START_MS + DAY_MS)
+
+    with duck_ledger(days, only=SNAPSHOTS) as ledger:
+        assert explain_nearby(ledger, "billing", Queue("orders", "", number)) == expected
+        with pytest.raises(UnreadableTable, match="is damaged"):
+            explain_nearby(ledger, "audit", Queue("orders", "", 0))
 
 
 def test_the_end_of_a_queue_that_nobody_waits_for_is_that_of_its_last_arrival(tmp_path):

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.reset import queue_of, time_of
+from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, GroupOption, Home, LogAt, settings_of
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -29,11 +30,17 @@ def explain(
     config: ConfigFile = None,
 ) -> None:
     """Show the owner of a queue and the steps that led to it, with times: event, rebalance, hand-over, assignment."""
-    from wakeroll_pipeline.questions.explain import explain as explained
-
     asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
-    with ledger(settings_of(config, home=home), out, engine) as opened:
-        found = explained(opened, group, asked, at_ms)
+    with ledger(settings_of(config, home=home), out, engine, only=SNAPSHOTS) as opened:
+        from wakeroll_pipeline.questions import explain as questions
+
+        if opened.engine == "spark":
+            found = questions.explain(opened, group, asked, at_ms)
+        else:
+            from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+
+            assert isinstance(opened, DuckLedger)
+            found = questions.explain_nearby(opened, group, asked, at_ms)
     if as_json:
         steps = [step._asdict() for step in found.steps]
         write_document({"answer": found.answer, "steps": steps, "missing": found.missing})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
+from wakeroll_model.rows import Table
 from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.ledger.ledger import Ledger, UnreadableTable
 from wakeroll_pipeline.ledger.view_queries import Engine
@@ -62,6 +63,7 @@ def ledger(
     engine: Engine | None = None,
     version: tuple[str, int] | None = None,
     at_ms: int | None = None,
+    only: Table | None = None,
 ) -> Iterator[Ledger]:
     """Open the ledger of a home.
 
@@ -71,6 +73,8 @@ def ledger(
         engine: program that reads the tables; None: that of `engine_for`.
         version: a table and its Delta version; the other tables are read as of the same moment.  None: the newest.
         at_ms: moment as of which all tables are read (epoch ms); None: the newest versions.
+        only: as for `wakeroll_pipeline.ledger.duck_ledger.open_ledger`. Then DuckDB is the engine unless one is named,
+            because the question reads a part of the tables.
 
     Raises:
         InvalidUsage: the home has no tables, or no versions of that moment; the engine is not installed.
@@ -79,7 +83,7 @@ def ledger(
     from wakeroll_pipeline.ledger.time_travel import versions_when
 
     warehouse = warehouse_of(settings)
-    if (engine or engine_for(settings)) == "spark":
+    if (engine or (engine_for(settings) if only is None else "duckdb")) == "spark":
         with session(settings, out) as spark, reading(warehouse):
             from wakeroll_pipeline.ledger import tables
             from wakeroll_pipeline.ledger.duck_ledger import whole_versions
@@ -95,7 +99,7 @@ def ledger(
         raise missing_extra("reading the tables", "ask", missing) from None
     with out.status("reading"), reading(warehouse):
         then = versions_when(warehouse, version, at_ms)
-        with duck_ledger(warehouse, then, at_one_moment=then is None) as opened:
+        with duck_ledger(warehouse, then, at_one_moment=then is None, only=only) as opened:
             yield opened
 
 

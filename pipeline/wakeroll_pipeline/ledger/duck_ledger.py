@@ -17,12 +17,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL
-from wakeroll_model.rows import DECIDED, READ, SNAPSHOTS, TABLES, Table
+from wakeroll_model.rows import DECIDED, EVENTS, READ, SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.batches import moment_of
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
     Period,
     add_comments,
+    bounds_of,
     failing_query,
     is_delta,
     literal,
@@ -49,6 +50,10 @@ from wakeroll_pipeline.storage.small_files import StorageFailed
 
 _FETCHED = 10_000
 """Rows that `stream` fetches at once."""
+
+_PERIODS_MS = tuple(hours * 3_600_000 for hours in (2, 8, 32, 128))
+"""Lengths of periods (ms). The first has a snapshot of each shard unless the coordinator was busy or did not run, and
+the decisions that a page shows."""
 
 _FUNCTIONS = {
     "timestamp_millis": "(ms) as make_timestamptz(ms * 1000)",
@@ -129,6 +134,22 @@ class DuckLedger:
             yield ledger
         finally:
             ledger.close()
+
+    def periods(self, until_ms: int | None = None) -> Iterator[int]:
+        """Yield earlier and earlier begins of periods for `within` (epoch ms), for who does not know how much he needs.
+
+        Args:
+            until_ms: end of the periods (epoch ms); None: the end of the archived log.
+
+        Yields:
+            Begins after the start of the archived log; none if the times of its rows are not known.
+        """
+        events = self.opened.deltas.get(EVENTS.name)
+        bounds = None if events is None else bounds_of(events, EVENTS.at)
+        if bounds is not None:
+            first_ms, last_ms = bounds
+            end_ms = last_ms if until_ms is None else min(until_ms, last_ms)
+            yield from (end_ms - length_ms for length_ms in _PERIODS_MS if end_ms - length_ms > first_ms)
 
     def again(self, from_ms: int | None = None, to_ms: int | None = None) -> "DuckLedger":
         """Return the same versions of the tables, without the files that have only rows outside a period.

@@ -3,7 +3,6 @@
 import heapq
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -16,10 +15,9 @@ from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import UNREADABLE, Record, shard_of
-from wakeroll_model.rows import EVENTS, SNAPSHOTS
+from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_model.shard_state import WrongPartitions
 from wakeroll_model.signing import OnRecord, Signatures
-from wakeroll_pipeline.ledger.delta_files import bounds_of
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.ledger.ledger import UnreadableTable, Value, any_of
 from wakeroll_pipeline.ledger.shard_growth import Step, number_at, steps_of
@@ -221,35 +219,14 @@ def model_of(
     steps = steps_of(ledger)
     partitions = number_at(steps, partitions, until_ms)
     ranges = _with_number(steps, partitions)
-    for ledger_of_period in _periods(ledger, until_ms):
-        with ledger_of_period as near:
+    for from_ms in ledger.periods(until_ms):
+        with ledger.within(from_ms, until_ms) as near:
             begin = _begin_of(near, topics, partitions, ranges, end_ms)
             if begin.is_complete:
                 return _model_after(near, topics, partitions, begin, end_ms, before_record)
     with ledger.within() as whole:
         begin = _begin_of(whole, topics, partitions, ranges, end_ms)
         return _model_after(whole, topics, partitions, begin, end_ms, before_record)
-
-
-def _periods(ledger: DuckLedger, until_ms: int | None) -> Iterator[AbstractContextManager[DuckLedger]]:
-    """Yield the ledger of longer and longer periods before a moment; nothing if the times of its rows are not known.
-
-    The times of snapshots would not do: the clock of a shard lags behind the log by all the time without ticks.
-    """
-    events = ledger.opened.deltas.get(EVENTS.name)
-    bounds = None if events is None else bounds_of(events, EVENTS.at)
-    if bounds is None:
-        return
-    first_ms, last_ms = bounds
-    end_ms = last_ms if until_ms is None else min(until_ms, last_ms)
-    for length_ms in _PERIODS_MS:
-        if end_ms - length_ms > first_ms:
-            yield ledger.within(end_ms - length_ms, until_ms)
-
-
-_PERIODS_MS = tuple(hours * 3_600_000 for hours in (2, 8, 32, 128))
-"""Lengths of the periods (ms). The first has a snapshot of each shard unless the coordinator was busy or did not run,
-and more than `HISTORY_MS`."""
 
 
 class _Archived(NamedTuple):

@@ -13,8 +13,10 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import SHARD_SQL, without_era
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies import pinned
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll_pipeline.ledger.ledger import Ledger, Row, Value, any_of, one_row
+from wakeroll_pipeline.ledger.losses import losses_of
 from wakeroll_pipeline.questions.missing_history import missing_history
 
 
@@ -45,6 +47,52 @@ class Explanation(NamedTuple):
 _NEWEST = "order by era desc, seq desc"
 _RECENT_MS = 60_000
 _BEFORE = "(era < $era or (era = $era and seq < $seq))"
+_REBALANCE = f"select * from rebalances where group_id = $group_id and epoch <= $epoch and {_BEFORE} {_NEWEST}"
+_OFFSETS_OF_QUEUE = "group_id = $group_id and topic = $topic and broker = $broker and queue_id = $queue_id"
+
+
+def explain_nearby(ledger: DuckLedger, group_id: str, queue: Queue, at_ms: int | None = None) -> Explanation:
+    """Explain as `explain` does, and open files of the time before the moment only, if these have the whole answer.
+
+    Of the tables in `ledger`, only those that it opens itself are asked.
+    """
+    for from_ms in ledger.periods(at_ms):
+        with ledger.within(from_ms, at_ms) as near:
+            if _has_answer(near, group_id, queue, from_ms, at_ms):
+                return explain(near, group_id, queue, at_ms)
+    with ledger.within() as whole:
+        return explain(whole, group_id, queue, at_ms)
+
+
+def _has_answer(ledger: Ledger, group_id: str, queue: Queue, from_ms: int, at_ms: int | None) -> bool:
+    """Return whether the tables of a period have the last hand-over of a queue, and all that `explain` tells of it."""
+    until, values = _until(at_ms), _queue_values(group_id, queue)
+    last = one_row(ledger, f"select * from handovers where {_OF_QUEUE}{until} {_NEWEST}", **values)
+    if last is None or losses_of(ledger):
+        return False
+    times = [one for one in (last.at_ms, last.revoked_ms, last.released_ms, last.assigned_ms) if one is not None]
+    counted = one_row(
+        ledger,
+        "select count(*) as rows, max(seq) as last_seq from decisions where shard = $shard and seq >= $seq",
+        shard=last.shard,
+        seq=last.seq,
+    )
+    return (
+        min(times) - _EARLIER_MS >= from_ms
+        # No decision is missing in between: a newer one may have an older time, if a clock was put back.
+        and counted is not None
+        and counted.rows == counted.last_seq - last.seq + 1
+        and one_row(ledger, _REBALANCE, epoch=last.epoch, **_before(last)) is not None
+        and one_row(ledger, f"select * from offsets where {_OFFSETS_OF_QUEUE}{until}", **values) is not None
+    )
+
+
+_EARLIER_MS = 3_600_000
+"""The log time of a record that led to a hand-over is at most this much (ms) before the times of the hand-over."""
+
+
+def _until(at_ms: int | None) -> str:
+    return "" if at_ms is None else f" and at_ms <= {at_ms}"
 
 
 def explain(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None = None) -> Explanation:
@@ -60,7 +108,7 @@ def explain(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None = Non
         InvalidUsage: the group does not exist, or the queue never had an owner in it; the message names the groups or
             the topics that exist.
     """
-    until = "" if at_ms is None else f" and at_ms <= {at_ms}"
+    until = _until(at_ms)
     last = one_row(
         ledger, f"select * from handovers where {_OF_QUEUE}{until} {_NEWEST}", **_queue_values(group_id, queue)
     )
@@ -95,12 +143,7 @@ def explain(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None = Non
 
 def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
     """Yield the rebalance whose target includes this hand-over, and the events that caused it."""
-    rebalance = one_row(
-        ledger,
-        f"select * from rebalances where group_id = $group_id and epoch <= $epoch and {_BEFORE} {_NEWEST}",
-        epoch=last.epoch,
-        **_before(last),
-    )
+    rebalance = one_row(ledger, _REBALANCE, epoch=last.epoch, **_before(last))
     if rebalance is None:
         return
     asked = [_place(cause) for cause in rebalance.causes or [rebalance.cause]]
@@ -192,9 +235,8 @@ def _unassigned_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -
 
 def _kept_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -> Iterator[Placed]:
     """Yield the last commit, if members have different filters and it stays before messages that others want."""
-    columns = "group_id = $group_id and topic = $topic and broker = $broker and queue_id = $queue_id"
     newest = one_row(
-        ledger, f"select * from offsets where {columns}{until} {_NEWEST}", **_queue_values(group_id, queue)
+        ledger, f"select * from offsets where {_OFFSETS_OF_QUEUE}{until} {_NEWEST}", **_queue_values(group_id, queue)
     )
     if newest is None:
         return

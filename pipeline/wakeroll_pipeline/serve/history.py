@@ -12,7 +12,7 @@ from msgspec import Struct
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll_model.rows import SNAPSHOTS
+from wakeroll_model.rows import SNAPSHOTS, Table
 from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger
@@ -101,8 +101,12 @@ class History:
         self.workers.close()
         self._ledger.close()
 
-    async def ask(self, question: Callable[[DuckLedger], _Answer]) -> _Answer:
+    async def ask(self, question: Callable[[DuckLedger], _Answer], only: Table | None = None) -> _Answer:
         """Return the answer of the ledger to a question.
+
+        Args:
+            question: asks the ledger.
+            only: as for `SharedLedger.cursor`.
 
         Raises:
             NoAnswer: there are no tables, or too many requests wait.
@@ -112,7 +116,7 @@ class History:
             raise NoAnswer(extent.reason, 404)
 
         def answer() -> _Answer:
-            with self._ledger.cursor() as ledger:
+            with self._ledger.cursor(only) as ledger:
                 return question(ledger)
 
         return await self.workers.run(answer)

@@ -12,9 +12,10 @@ from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import queue_of
 from wakeroll_model.queue import Queue
+from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_model.what_if import NotPlayable, Prediction, predict
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
-from wakeroll_pipeline.questions.explain import Explanation, explain
+from wakeroll_pipeline.questions.explain import Explanation, explain_nearby
 from wakeroll_pipeline.questions.happenings import Happenings, happenings
 from wakeroll_pipeline.questions.missing_history import missing_history
 from wakeroll_pipeline.questions.what_if_answers import document_of, notes_of, words_of
@@ -161,7 +162,7 @@ class HistoryPages:
         queue = _queue_of(views, group_id, text)
         at_ms = int(moment_of(views.at, "at")) if views.at else None
 
-        found = await history.ask(lambda ledger: _explained(ledger, group_id, queue, at_ms))
+        found = await history.ask(lambda ledger: _explained(ledger, group_id, queue, at_ms), SNAPSHOTS)
         extent = await history.extent()
         return Why(
             group_id=group_id,
@@ -261,7 +262,7 @@ def _explained(ledger: DuckLedger, group_id: str, queue: Queue, at_ms: int | Non
         NoAnswer: the tables do not hold the group, or the queue never had an owner in it.
     """
     try:
-        return explain(ledger, group_id, queue, at_ms)
+        return explain_nearby(ledger, group_id, queue, at_ms)
     except InvalidUsage as error:
         raise NoAnswer(str(error), 404) from None
 
