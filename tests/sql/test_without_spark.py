@@ -56,7 +56,7 @@ def test_a_question_is_answered(day, words, found):
         ("lag", {"groups", "source", "tick_age_ms", "notices"}),
         ("lag billing", {"queues", "source", "tick_age_ms", "notices"}),
         ("state", {"at_ms", "members", "source", "tick_age_ms", "notices"}),
-        ("explain --group billing --queue orders-3", {"answer", "steps"}),
+        ("explain --group billing --queue orders-3", {"answer", "missing", "steps"}),
         ("replay", {"exit_code", "is_equal", "period", "run", "shards", "tables"}),
         ("what-if --group billing --add 1", {"at_ms", "predictions"}),
     ],
