@@ -299,6 +299,32 @@ def test_records_that_kafka_had_deleted_are_a_gap_on_record(tmp_path):
     assert gaps[0].reason == "not in Kafka's log when it was recorded"
 
 
+def test_numbers_of_decisions_in_several_partitions_are_no_gap(tmp_path):
+    """A decision without a group has the shard as its key, and a shard that was split off goes on with its numbers."""
+    create_tables(tmp_path)
+    story, chains = a_day(), Chains(tmp_path)
+    decisions = [row for row in story.rows if row[0] == Topics().decisions and row[1] == 1]
+    moved, late = decisions[4], decisions[:3]
+    story.rows = [(row[0], 3, *row[2:]) if row is moved else row for row in story.rows if row not in late]
+    append(tmp_path, story, chains)
+
+    assert broken(tmp_path) == []
+    with duck_ledger(tmp_path) as ledger:
+        assert {line.kind for line in chain_of(ledger, DECISIONS).lines} == {"begin", "rows"}
+
+
+def test_decisions_that_kafka_had_deleted_are_a_gap_on_record(tmp_path):
+    create_tables(tmp_path)
+    story = a_day()
+    decisions = [row for row in story.rows if row[0] == Topics().decisions and row[1] == 1]
+    story.rows = [row for row in story.rows if row not in decisions[4:6]]
+    append(tmp_path, story, Chains(tmp_path))
+
+    with duck_ledger(tmp_path) as ledger:
+        gaps = [line.rows for line in chain_of(ledger, DECISIONS).lines if line.kind == "gap"]
+    assert gaps == [2]
+
+
 def test_the_published_lines_prove_a_copy(sound, warehouse):
     with duck_ledger(sound) as ledger:
         heads = [head for table in RECORDED if (head := chain_of(ledger, table).head)]

@@ -419,18 +419,35 @@ class Chains:
 
     @staticmethod
     def _gaps(table: Table, chain: _Chain, parts: Iterable[OfStream]) -> Iterator[tuple[str, int, int, str]]:
-        """Yield the gaps before and within the rows: stream, last missing position, number of positions, reason."""
+        """Yield the gaps before and within the rows: stream, last missing position, number of positions, reason.
+
+        The decisions of a shard are numbered together, but one without a group may be in another partition than the
+        others. The first number of a new shard depends on that of the shard from which it was split.
+        """
         first = FIRST_POSITIONS.get(table.name)
         if first is None:
             return
+        numbered: dict[str, list[OfStream]] = {}
         for part in parts:
-            expected = chain.last.get(part.stream, first - 1) + 1
-            if part.positions[0] == expected and part.positions[-1] - expected == part.rows - 1:
+            numbered.setdefault(_numbering(part.stream, table), []).append(part)
+        ends: dict[str, int] = {}
+        for stream, last in chain.last.items():
+            name = _numbering(stream, table)
+            ends[name] = max(last, ends.get(name, last))
+        for name, its in numbered.items():
+            lowest, highest = min(one.positions[0] for one in its), max(one.positions[-1] for one in its)
+            expected = ends[name] + 1 if name in ends else lowest if table is DECISIONS else first
+            if lowest == expected and highest - expected == _rows(its) - 1:
                 continue
-            for position in part.positions:
+            for position, stream in sorted((position, part.stream) for part in its for position in part.positions):
                 if position > expected:
-                    yield part.stream, position - 1, position - expected, "not in Kafka's log when it was recorded"
-                expected = position + 1
+                    yield stream, position - 1, position - expected, "not in Kafka's log when it was recorded"
+                expected = max(expected, position + 1)
+
+
+def _numbering(stream: str, table: Table) -> str:
+    """Return the name of the sequence in which the positions of a stream are counted."""
+    return stream.rpartition("@")[0] if table is DECISIONS else stream
 
 
 def _rows(parts: Iterable[Part]) -> int:
