@@ -13,6 +13,7 @@ from wakeroll_model import config
 from wakeroll_model.client_keys import FROM_CLIENTS, ClientKey
 from wakeroll_model.decisions import (
     AnyDecision,
+    Change,
     Decision,
     FencedReason,
     How,
@@ -150,7 +151,7 @@ def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
         ("handover", get_args(How)),
         ("lock", get_args(LockOutcome)),
         ("wake", get_args(WakeReason)),
-        ("membership", get_args(DECISIONS["membership"].__annotations__["change"])),
+        ("membership", get_args(Change)),
         ("rejected", ["json", "type", "bounds", "key", "partition", "mode", "limit", "in-use", "epoch"]),
         ("rejected", ["secret", "commit", "reset", "pull", "settings", "internal", "signature", "stale"]),
     ],

@@ -43,6 +43,7 @@ def marts(
     """
     from wakeroll_pipeline.questions.marts import build, ensure_dbt
 
+    ensure_dbt(engine or "duckdb")
     settings = settings_of(config, home=home)
     warehouse = warehouse_of(settings)
     chosen = engine or engine_for(settings)
