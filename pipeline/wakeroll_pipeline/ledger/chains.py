@@ -421,8 +421,8 @@ class Chains:
     def _gaps(table: Table, chain: _Chain, parts: Iterable[OfStream]) -> Iterator[tuple[str, int, int, str]]:
         """Yield the gaps before and within the rows: stream, last missing position, number of positions, reason.
 
-        The decisions of a shard are numbered together, but one without a group may be in another partition than the
-        others. The first number of a new shard depends on that of the shard from which it was split.
+        The decisions of a shard are numbered together, but if a decision has no group, it may be in another partition
+        than the others. The first number of a new shard depends on that of the shard from which it was split.
         """
         first = FIRST_POSITIONS.get(table.name)
         if first is None:
