@@ -6,8 +6,18 @@
     {#- In the target `duckdb`, `wakeroll_pipeline.questions.dbt_plugin` has opened the ledger already. -#}
     {%- if execute and target.type == 'spark' -%}
         {%- do run_query("create schema if not exists ledger location '" ~ warehouse() ~ "'") -%}
+        {%- set versions = var('versions', {}) -%}
         {%- for name in ledger_tables() -%}
-            {%- do register('ledger.' ~ name, warehouse() ~ '/' ~ name) -%}
+            {%- set path = warehouse() ~ '/' ~ name -%}
+            {%- if name in versions -%}
+                {#- `wakeroll marts` names the versions of one moment: a batch is in all tables, or in none. -#}
+                {%- do run_query(
+                    'create or replace view ledger.' ~ name ~ ' as select * from delta.`' ~ path ~ '` version as of '
+                    ~ versions[name]
+                ) -%}
+            {%- else -%}
+                {%- do register('ledger.' ~ name, path) -%}
+            {%- endif -%}
         {%- endfor -%}
         {%- for name, definition in ledger_views().items() -%}
             {%- do run_query('create or replace view ledger.' ~ name ~ ' ' ~ definition) -%}

@@ -4,17 +4,20 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 import yaml
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.support.ledgers import Story, a_day, two_eras, write_ledger
-from wakeroll_model.rows import TABLES
+from wakeroll_model.rows import EVENTS, RECORDED, TABLES
+from wakeroll_pipeline.ledger.batches import Batch
 from wakeroll_pipeline.ledger.delta_files import open_delta, stored_comments
 from wakeroll_pipeline.ledger.stored_marts import mart_paths
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions import marts
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 
 pytestmark = pytest.mark.spark
 
@@ -160,3 +163,19 @@ def test_each_engine_takes_up_what_the_other_has_built(engine: SparkSession, era
         written = newest["operationMetrics"]
         assert written["num_target_rows_inserted"] == len(rows) - len(before[name][1]) > 0
         assert written["num_target_rows_updated"] == len(set(before[name][1]) - set(rows)) < len(before[name][1])
+
+
+@pytest.mark.parametrize("by", ENGINES)
+def test_marts_are_of_one_moment_of_all_tables(day: Path, build, tmp_path: Path, by: Engine):
+    """`record` is at work: its newest batch is in `events` already, and in no other table yet."""
+    home, models = home_of(day, tmp_path), ("--select", "+consumer_lag", "--exclude-resource-type", "test")
+    events = home / "warehouse" / EVENTS.name
+    unfinished = Batch(number=10**9, tables=tuple(table.name for table in RECORDED))
+    rows = DeltaTable(str(events)).to_pyarrow_table()
+    later = pc.add(pc.max(rows["at_ms"]), 60_000)
+    newest = rows.slice(0, 1).set_column(rows.column_names.index("at_ms"), "at_ms", [[later.as_py()]])
+    ArrowSink().append(newest, events, unfinished.as_metadata())
+
+    assert [one for one in build(home, by, *models) if not one.is_good] == []
+    seen = DeltaTable(str(home / "warehouse" / "marts" / "consumer_lag")).to_pyarrow_table()["as_of"].to_pylist()
+    assert {round(one.timestamp() * 1_000) for one in seen} == {pc.max(rows["at_ms"]).as_py()}

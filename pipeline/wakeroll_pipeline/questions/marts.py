@@ -128,7 +128,7 @@ def build(
     arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", _TARGETS[engine]]
     arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]
     # Partial parsing would reuse nothing, because the target folder differs per warehouse.
-    arguments += ["--no-partial-parse", "--vars", json.dumps(_variables(place)), *options]
+    arguments += ["--no-partial-parse", "--vars", json.dumps(_variables(place, engine)), *options]
     try:
         done = dbtRunner().invoke(arguments)
     finally:
@@ -174,9 +174,13 @@ def _close_duckdb() -> None:
     DuckDBConnectionManager.close_all_connections()  # type: ignore[no-untyped-call]
 
 
-def _variables(warehouse: Place) -> dict[str, str]:
+def _variables(warehouse: Place, engine: Engine) -> dict[str, object]:
     """Return the variables of the dbt project that name the tables."""
-    named = {"warehouse": warehouse.for_spark()}
+    from wakeroll_pipeline.ledger.duck_ledger import whole_versions
+
+    named: dict[str, object] = {"warehouse": warehouse.for_spark()}
+    if engine == "spark":  # in DuckDB, `dbt_plugin` opens the tables
+        named["versions"] = whole_versions(warehouse)
     if warehouse.is_s3:
         named |= {f"s3_{name}": str(value) for name, value in structs.asdict(warehouse.s3).items()}
     return named
