@@ -364,28 +364,28 @@ LOST: Mapping[str, Kind] = {
     ),
     "events with a record twice": Kind(keep("events", doubled), {"events.key": "", "events.chain": "line 7"}),
     "decisions emptied": Kind(
-        keep("decisions", emptied), {"decisions.chain": "line 9", "decisions.derived": "groups-0.10/10"}, replay=1
+        keep("decisions", emptied), {"decisions.chain": "line 8", "decisions.derived": "groups-0.10/10"}, replay=1
     ),
     "decisions without the last 25 rows": Kind(
         keep("decisions", without(last=25)),
-        {"decisions.chain": "line 9", "decisions.derived": "groups-3.10/10"},
+        {"decisions.chain": "line 8", "decisions.derived": "groups-3.10/10"},
         replay=1,
     ),
     "decisions without a row in the middle": Kind(
         lose("decisions", decided(BILLING, 33)),
-        {"decisions.chain": "line 7", "decisions.numbering": "groups-1.10"},
+        {"decisions.chain": "line 6", "decisions.numbering": "groups-1.10"},
         replay=1,
     ),
     "decisions without a shard": Kind(
         lose("decisions", lambda row: row["shard"] == BILLING),
-        {"decisions.chain": "line 9", "decisions.derived": "groups-1.10/2"},
+        {"decisions.chain": "line 8", "decisions.derived": "groups-1.10/2"},
         replay=1,
     ),
     "decisions without one that retention has kept": Kind(
-        lose("decisions", decided(BILLING, 7)), {"decisions.chain": "line 9"}
+        lose("decisions", decided(BILLING, 7)), {"decisions.chain": "line 8"}
     ),
     "decisions with a row twice": Kind(
-        keep("decisions", doubled), {"decisions.key": "", "handovers.key": "", "decisions.chain": "line 9"}
+        keep("decisions", doubled), {"decisions.key": "", "handovers.key": "", "decisions.chain": "line 8"}
     ),
     "assignments emptied": Kind(
         keep("assignments", emptied), {"assignments.chain": "line 8", "assignments.decided": "groups-0.10/3"}
@@ -444,38 +444,38 @@ EDITED: Mapping[str, Kind] = {
     ),
     "decisions.json: a byte": Kind(
         edit("decisions", decided(BILLING, 31), lambda row: {"json": row["json"].replace("46000 ms", "46001 ms")}),
-        {"decisions.chain": "line 7"},
+        {"decisions.chain": "line 6"},
         replay=1,
     ),
     "decisions.json: a member joins twice": Kind(
         edit("decisions", decided(BILLING, 31), with_said(change="joined", detail="")),
-        {"decisions.chain": "line 7"},
+        {"decisions.chain": "line 6"},
         replay=1,
     ),
     "decisions.json: an epoch that jumps": Kind(
         edit("decisions", decided(BILLING, 33), with_said(epoch=38_654_705_771)),
-        {"decisions.chain": "line 7", "decisions.epochs": "groups-1.10"},
+        {"decisions.chain": "line 6", "decisions.epochs": "groups-1.10"},
         replay=1,
     ),
     "decisions.json: cut": Kind(
         edit("decisions", decided(BILLING, 32), lambda row: {"json": row["json"][:40]}),
-        {"fencings.null": "", "decisions.chain": "line 7", "decisions.json": "groups-1.10/32"},
+        {"fencings.null": "", "decisions.chain": "line 6", "decisions.json": "groups-1.10/32"},
         replay=1,
     ),
     "decisions.published_ms a day later": Kind(
         edit("decisions", decided(BILLING, 33), plus("published_ms", DAY_MS)),
-        {"decisions.chain": "line 7", "decisions.published": "groups-1.10/33"},
+        {"decisions.chain": "line 6", "decisions.published": "groups-1.10/33"},
     ),
     "decisions.published_ms a second later": Kind(
-        edit("decisions", decided(BILLING, 33), plus("published_ms", 1_000)), {"decisions.chain": "line 7"}
+        edit("decisions", decided(BILLING, 33), plus("published_ms", 1_000)), {"decisions.chain": "line 6"}
     ),
     "decisions.client_id": Kind(
         edit("decisions", decided(BILLING, 31), with_values(client_id="c9")),
-        {"decisions.chain": "line 7", "decisions.header": "groups-1.10/31"},
+        {"decisions.chain": "line 6", "decisions.header": "groups-1.10/31"},
     ),
     "decisions.shard: another era": Kind(
         edit("decisions", decided(BILLING, 36), with_values(shard="groups-1.11")),
-        {"decisions.chain": "line 7", "decisions.header": "groups-1.11/36"},
+        {"decisions.chain": "line 6", "decisions.header": "groups-1.11/36"},
         replay=3,
     ),
     "assignments.client_id": Kind(
@@ -495,7 +495,7 @@ EDITED: Mapping[str, Kind] = {
             edit("decisions", decided(BILLING, 34), with_said(to="c1")),
             edit("assignments", decided(BILLING, 34), with_values(client_id="c1")),
         ),
-        {"assignments.chain": "line 6", "decisions.chain": "line 7", "decisions.ownership": "groups-1.10"},
+        {"assignments.chain": "line 6", "decisions.chain": "line 6", "decisions.ownership": "groups-1.10"},
         replay=1,
     ),
     "offsets.committed_offset": Kind(
@@ -547,7 +547,7 @@ REWRITTEN: Mapping[str, Kind] = {
     ),
     "decisions restored to the version before": Kind(
         restore("decisions"),
-        {"assignments.decided": "groups-1.10/15", "decisions.chain": "line 9", "offsets.decided": "groups-1.10/18"},
+        {"assignments.decided": "groups-1.10/15", "decisions.chain": "line 8", "offsets.decided": "groups-1.10/18"},
     ),
     "assignments restored to the version before": Kind(restore("assignments"), {"assignments.chain": "line 8"}),
     "snapshots restored to the version before": Kind(restore("snapshots"), {"snapshots.chain": "line 4"}),
@@ -563,14 +563,14 @@ REWRITTEN: Mapping[str, Kind] = {
     ),
     "decisions without the newest commit": Kind(
         uncommit("decisions"),
-        {"assignments.decided": "groups-1.10/15", "decisions.chain": "line 9", "offsets.decided": "groups-1.10/18"},
+        {"assignments.decided": "groups-1.10/15", "decisions.chain": "line 8", "offsets.decided": "groups-1.10/18"},
     ),
     "snapshots without the newest commit": Kind(uncommit("snapshots"), {"snapshots.chain": "line 4"}),
     "all recorded tables restored to one moment": Kind(
         restore("events", "decisions", "assignments", "offsets", back=2),
         {
             "assignments.chain": "line 8",
-            "decisions.chain": "line 9",
+            "decisions.chain": "line 8",
             "events.chain": "line 9",
             "offsets.chain": "line 7",
         },
@@ -619,7 +619,7 @@ REWRITTEN: Mapping[str, Kind] = {
         put_an_older_copy,
         {
             "assignments.chain": "line 8",
-            "decisions.chain": "line 9",
+            "decisions.chain": "line 8",
             "events.chain": "line 9",
             "offsets.chain": "line 7",
             "snapshots.chain": "line 4",
@@ -636,7 +636,7 @@ REWRITTEN: Mapping[str, Kind] = {
             "decisions",
             "offsets",
         ),
-        {"decisions.chain": "line 9", "offsets.chain": "line 7"},
+        {"decisions.chain": "line 8", "offsets.chain": "line 7"},
         replay=1,
         is_published=True,
     ),
