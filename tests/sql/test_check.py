@@ -18,6 +18,7 @@ from deltalake import write_deltalake
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from tests.support.damaged_tables import bad_value
 from tests.support.running_processes import run_process
 from wakeroll_model.decisions import AnyDecision, Kind
 from wakeroll_model.rows import DECIDED, TABLES, Table
@@ -130,19 +131,6 @@ def good_value(declared: msgspec.inspect.Type, number: int) -> object:
 def good_row(declared: type[msgspec.Struct], number: int) -> Row:
     fields = msgspec.inspect.type_info(declared).fields
     return {field.encode_name: good_value(field.type, number) for field in fields}
-
-
-def bad_value(rule: Rule) -> object:
-    match rule.expectation:
-        case "ExpectColumnValuesToNotBeNull":
-            return None
-        case "ExpectColumnValuesToBeBetween":
-            return rule.arguments["min_value"] - 1
-        case "ExpectColumnValuesToMatchRegex":
-            return "é"
-        case "ExpectColumnValuesToBeInSet":
-            return "something else"
-    raise AssertionError(f"nothing is known that breaks {rule}")
 
 
 def nullable(schema: StructType) -> StructType:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from wakeroll_pipeline.ledger.delta_files import files_of, open_delta
+from wakeroll_pipeline.questions.quality.rule import Rule
 from wakeroll_pipeline.storage.place import Place
 
 Damage = Callable[[Path], str]
@@ -165,3 +166,17 @@ def add_a_column(table: Path) -> None:
 
 def _commits(table: Path) -> list[Path]:
     return sorted((table / "_delta_log").glob("*.json"))
+
+
+def bad_value(rule: Rule) -> object:
+    """Return a value that breaks the rule of a column."""
+    match rule.expectation:
+        case "ExpectColumnValuesToNotBeNull":
+            return None
+        case "ExpectColumnValuesToBeBetween":
+            return rule.arguments["min_value"] - 1
+        case "ExpectColumnValuesToMatchRegex":
+            return "é"
+        case "ExpectColumnValuesToBeInSet":
+            return "something else"
+    raise AssertionError(f"nothing is known that breaks {rule}")

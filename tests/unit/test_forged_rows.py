@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.support.damaged_tables import bad_value
 from tests.support.delta_tables import write_assignments, write_tables
 from tests.support.ledgers import a_day
 from wakeroll_model.rows import TABLES
-from wakeroll_pipeline.questions.quality.rule import Rule
 from wakeroll_pipeline.questions.quality.schema_rules import declared_rules
 
 Row = dict[str, Any]
@@ -27,19 +27,6 @@ def home(tmp_path) -> Path:
     write_tables(tmp_path / "warehouse", story)
     write_assignments(tmp_path / "warehouse", story)
     return tmp_path
-
-
-def bad_value(rule: Rule) -> object:
-    match rule.expectation:
-        case "ExpectColumnValuesToNotBeNull":
-            return None
-        case "ExpectColumnValuesToBeBetween":
-            return rule.arguments["min_value"] - 1
-        case "ExpectColumnValuesToMatchRegex":
-            return "é"
-        case "ExpectColumnValuesToBeInSet":
-            return "something else"
-    raise AssertionError(f"nothing is known that breaks {rule}")
 
 
 def forge(home: Path, table: str, rows: list[Row]) -> None:

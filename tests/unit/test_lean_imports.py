@@ -24,7 +24,7 @@ import pyspark
 
 
 def test_a_check_with_data_docs_does_not_wait_for_them(tmp_path):
-    """They take longer than the check. Whoever needs them later gets them."""
+    """They take longer than the check. They are imported later, when they are used."""
     story = a_day()
     write_tables(tmp_path / "warehouse", story)
     write_assignments(tmp_path / "warehouse", story)

@@ -304,7 +304,7 @@ def test_a_repair_by_replay_does_not_prove_rows_that_it_did_not_make(home, capsy
 
 
 def test_a_repair_by_replay_leaves_later_lines_as_they_are(home, capsys):
-    """They prove their rows as before, also against whoever knows a line of before the repair."""
+    """They prove their rows as before, also if somebody kept a line from the time before the repair."""
     shard = f"groups-{busiest(home)}.1"
     delete(home, DECISIONS, lambda row: (row["shard"], row["seq"]) == (shard, numbers(home, shard)[1]))
     before = gathered_lines(folder(home, DECISIONS).parent, "table_name = 'decisions'")

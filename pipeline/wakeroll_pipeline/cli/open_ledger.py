@@ -80,38 +80,41 @@ def ledger(
         InvalidUsage: the home has no tables, or no versions of that moment; the engine is not installed.
         UnreadableTable: a table that is read meanwhile cannot be read.
     """
-    from wakeroll_pipeline.ledger.time_travel import versions_when
-
     warehouse = warehouse_of(settings)
-    if (engine or (engine_for(settings) if only is None else "duckdb")) == "spark":
-        with session(settings, out) as spark, reading(warehouse):
-            from wakeroll_pipeline.ledger import tables
-            from wakeroll_pipeline.ledger.duck_ledger import whole_versions
-            from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+    if engine != "spark":
+        try:
+            from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+            from wakeroll_pipeline.ledger.time_travel import versions_when
+        except ModuleNotFoundError as missing:
+            raise missing_extra("reading the tables", "ask", missing) from None
+        with out.status("reading"), reading(warehouse):
+            then = versions_when(warehouse, version, at_ms)
+            with duck_ledger(warehouse, then, at_one_moment=then is None, only=only) as opened:
+                if engine is not None or only is not None or _engine_of(opened.opened.size, warehouse) == "duckdb":
+                    yield opened
+                    return
+    with session(settings, out) as spark, reading(warehouse):
+        from wakeroll_pipeline.ledger import tables
+        from wakeroll_pipeline.ledger.duck_ledger import whole_versions
+        from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+        from wakeroll_pipeline.ledger.time_travel import versions_when
 
-            versions = versions_when(warehouse, version, at_ms) or whole_versions(warehouse)
-            tables.open_views(spark, warehouse, versions)
-            yield SparkLedger(spark, versions)
-        return
-    try:
-        from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
-    except ModuleNotFoundError as missing:
-        raise missing_extra("reading the tables", "ask", missing) from None
-    with out.status("reading"), reading(warehouse):
-        then = versions_when(warehouse, version, at_ms)
-        with duck_ledger(warehouse, then, at_one_moment=then is None, only=only) as opened:
-            yield opened
+        versions = versions_when(warehouse, version, at_ms) or whole_versions(warehouse)
+        tables.open_views(spark, warehouse, versions)
+        yield SparkLedger(spark, versions)
 
 
 LARGEST_BYTES = 8 * 2**30
 """Largest size of the tables' files (bytes) that DuckDB reads if no engine is named. Measured with 94 MB, the files of
 1,000,000 events: `groups` takes 1.8 s of CPU and 210 MB of memory. So 8 GiB take a minute or two on two cores."""
 _SECONDS_PER_GIB = 40
-"""Time in which one core reads a GiB of files (s), by the same measurement with Spark."""
+"""Time in which one core reads a GiB of files (s): an estimate, which was not measured with large tables."""
 
 
 def engine_for(settings: Settings) -> Engine:
     """Return the engine for the tables of a home: Spark, if they are large; then say so, and how long it will take.
+
+    For commands that need it before they open the tables; `ledger` finds it by itself.
 
     Raises:
         InvalidUsage: there are no tables; or they are large, and Spark is not installed.
@@ -126,6 +129,11 @@ def engine_for(settings: Settings) -> Engine:
             size = bytes_of(warehouse)
     except UnreadableTable:  # the question reports it
         return "duckdb"
+    return _engine_of(size, warehouse)
+
+
+def _engine_of(size: int, warehouse: Place) -> Engine:
+    """Return the engine for tables with so many bytes of files: see `engine_for`."""
     if size <= LARGEST_BYTES:
         return "duckdb"
     gib = size / 2**30

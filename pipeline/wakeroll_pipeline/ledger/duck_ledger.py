@@ -262,6 +262,11 @@ class Opened(NamedTuple):
         """Table -> the Delta version that is read."""
         return _versions_of(self.deltas)
 
+    @property
+    def size(self) -> int:
+        """Size of the files of all tables (bytes)."""
+        return sum(map(size_of, self.deltas.values()))
+
 
 def open_tables(
     connection: duckdb.DuckDBPyConnection,
@@ -436,8 +441,7 @@ def commits_of(warehouse: Folder, table: str) -> dict[int, int]:
 
 def bytes_of(warehouse: Folder) -> int:
     """Return the size of the files of all tables; a table that cannot be read counts as empty."""
-    deltas, _ = _find_logs(Place.of(warehouse), None)
-    return sum(map(size_of, deltas.values()))
+    return Opened(*_find_logs(Place.of(warehouse), None)).size
 
 
 def _configure(connection: duckdb.DuckDBPyConnection, place: Place) -> None:

@@ -59,7 +59,7 @@ class Loss(Struct, frozen=True, kw_only=True):
 def losses_of(ledger: Ledger) -> list[Loss]:
     """Return the accepted losses, in the order of their lines.
 
-    A table that was created again has none of before.
+    If a table was created again, its earlier losses are left out.
     """
     rows = ledger.rows(
         "select table_name, number, kind, at_ms, rows, positions, reason from chain "

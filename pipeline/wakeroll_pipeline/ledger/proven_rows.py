@@ -7,7 +7,7 @@ from wakeroll_model.chain import NOWHERE, PROVING, WITHOUT_ROWS, Head, Line, Par
 from wakeroll_model.rows import ChainRow, Table
 from wakeroll_pipeline.ledger.chains import lines_between, lines_in_commits, lines_of, sorted_rows
 from wakeroll_pipeline.ledger.column_types import columns_of
-from wakeroll_pipeline.ledger.delta_files import open_delta, quoted
+from wakeroll_pipeline.ledger.delta_files import literal, open_delta, quoted
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.row_hashes import parts_by_line
 
@@ -56,8 +56,7 @@ def chain_of(ledger: DuckLedger, table: Table, first: int = 1) -> Chain:
         # The ledger leaves out the newest batch, which not all tables have yet: its lines may be gathered already.
         later = {line.number for line in lines_between(folder, version, newest)}
         lines = [line for line in lines if line.number not in later]
-    [gathered] = ledger.rows("select max(number) as newest from chain where table_name = $table", table=table.name)
-    above = lines[-1].number if lines else min(gathered.newest or 0, first - 1)
+    above = lines[-1].number if lines else _last_before(ledger, table, first)
     for line in lines_in_commits(folder, version, above):
         if line.number >= first:
             lines.append(line)
@@ -66,20 +65,30 @@ def chain_of(ledger: DuckLedger, table: Table, first: int = 1) -> Chain:
     return Chain(table, lines, first, begins)
 
 
+def _last_before(ledger: DuckLedger, table: Table, first: int) -> int:
+    """Return the number of the last gathered line before another one; 0 if there is none."""
+    [gathered] = ledger.rows(
+        "select max(number) as newest from chain where table_name = $table and number < $first",
+        table=table.name,
+        first=first,
+    )
+    return gathered.newest or 0
+
+
 def _begins(ledger: DuckLedger, table: Table, first: int) -> dict[str, int]:
     """Return stream -> last position that the gathered lines before a number cover."""
     found = ledger.rows(_BEGINS, table=table.name, first=first)
     return {row.stream: row.last for row in found}
 
 
-_BEGINS = """
+_BEGINS = f"""
 with lines as (select number, kind, positions from chain where table_name = $table and number < $first),
 
 known as (
     select unnest(map_entries(positions::json::map(varchar, bigint))) as entry
     from lines
     where
-        kind not in ('gap', 'lost', 'unproven')
+        kind not in ({", ".join(map(literal, WITHOUT_ROWS))})
         and number >= coalesce((select max(number) from lines where kind = 'begin'), 0)
 )
 
