@@ -11,6 +11,7 @@ from bench import (
     holds,
     latency_figures,
     ledger_figures,
+    long_figures,
     moment_figures,
     page_figures,
     push_figures,
@@ -22,6 +23,7 @@ from bench.change_figures import Changes
 from bench.failover_figures import Failover
 from bench.latency_figures import Wakes
 from bench.ledger_figures import Growth
+from bench.long_figures import Long
 from bench.machine import QUIET_LOAD, Machine
 from bench.moment_figures import Moments
 from bench.page_figures import Page
@@ -44,6 +46,7 @@ class Others(NamedTuple):
     soaked: Soak | None = None
     failover: Failover | None = None
     moments: Moments | None = None
+    long: Long | None = None
 
 
 def make() -> None:
@@ -66,6 +69,7 @@ def current() -> str:
             results.read(soak_figures.SOAK, Soak),
             results.read(failover_figures.FAILOVER, Failover),
             results.read(moment_figures.MOMENTS, Moments),
+            results.read(long_figures.LONG, Long),
         ),
     )
 
@@ -84,6 +88,7 @@ def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
         ("Long polling", holds.section(found.holds)),
         ("The web page", page_figures.section(others.served)),
         ("A whole ledger", ledger_figures.section(others.ledger)),
+        ("Ledgers of millions of events", long_figures.section(others.long)),
         ("The state at any moment", moment_figures.section(others.moments)),
         ("A soak", soak_figures.section(others.soaked)),
         ("The loss of a coordinator", failover_figures.section(others.failover)),
@@ -94,9 +99,10 @@ def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
 
 This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
 `python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load`,
-`python -m bench.ledger_questions`, `python -m bench.any_moment`, `python -m bench.failover` and
-`make soak ARGS="--publish"` write it, each from its own figures in `bench/*.json`. A time is the median of its rounds,
-and the best round is in brackets. A ratio is the ratio of two medians of one run. No test depends on these figures.
+`python -m bench.ledger_questions`, `python -m bench.long_ledgers`, `python -m bench.any_moment`,
+`python -m bench.failover` and `make soak ARGS="--publish"` write it, each from its own figures in `bench/*.json`. A
+time is the median of its rounds, and the best round is in brackets. A ratio is the ratio of two medians of one run. No
+test depends on these figures.
 
 Measured on {machine.measured}: {machine.sentence_with_load}
 {_warnings(machine, others)}

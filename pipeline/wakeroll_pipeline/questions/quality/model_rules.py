@@ -1,26 +1,29 @@
-"""Rules that `wakeroll_model.invariants` checks: it gets the rows of each shard in order, from Spark or from DuckDB.
+"""Rules that `wakeroll_model.decision_rules` checks: it gets the rows of each shard in order, from Spark or DuckDB.
 
-This module only turns rows into decisions, and violations into rows.
+This module only turns rows into decisions, one by one, and violations into rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from wakeroll_model.decisions import AnyDecision, Cause, Decision, Handover, Membership, Offset
-from wakeroll_model.invariants import (
-    broken_answers,
-    broken_epochs,
-    broken_numbering,
-    broken_offsets,
-    broken_ownership,
-    broken_telling,
+from wakeroll_model.decision_rules import (
+    AnswerRule,
+    DecisionRule,
+    EpochRule,
+    NumberingRule,
+    OffsetRule,
+    OwnershipRule,
+    TellingRule,
+    Violation,
 )
+from wakeroll_model.decisions import AnyDecision, Cause, Decision, Handover, Membership, Offset
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import UNREADABLE
 from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
@@ -42,14 +45,11 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """A rule and its function in the model.
-
-    The function takes the decisions of a shard in order, and whether they begin with its first; it returns one sentence
-    per violation.
-    """
+    """A rule, and what checks it in the model."""
 
     rule: Rule
-    ask: Callable[[Sequence[AnyDecision], bool], Iterable[str]]
+    begin: Callable[[bool], DecisionRule]
+    """Begins to check decisions; gets whether they begin with the first one of the shard."""
     reads_words: bool = False
     """Whether the rule depends on the words in decisions, such as `how`; an earlier version meant other things."""
 
@@ -65,33 +65,33 @@ OF_DECISIONS = (
         rows_rule(
             "decisions.numbering", "a shard numbers its decisions without gaps, and processes its records in order"
         ),
-        broken_numbering,
+        NumberingRule,
     ),
-    Question(rows_rule("decisions.epochs", _EPOCHS), lambda decisions, _: broken_epochs(decisions)),
+    Question(rows_rule("decisions.epochs", _EPOCHS), EpochRule),
     Question(
         rows_rule("decisions.ownership", "a queue has at most one owner; assignments and commits name the same one"),
-        broken_ownership,
+        OwnershipRule,
         reads_words=True,
     ),
     Question(
         rows_rule("decisions.telling", "a live member loses a queue only after its revocation was sent"),
-        broken_telling,
+        TellingRule,
         reads_words=True,
     ),
-    Question(rows_rule("decisions.growth", _GROWTH), lambda decisions, _: broken_offsets(decisions)),
+    Question(rows_rule("decisions.growth", _GROWTH), OffsetRule),
     Question(
         rows_rule("decisions.answers", "a pull has at most one answer"),
-        lambda decisions, _: broken_answers(decisions),
+        AnswerRule,
     ),
 )
 OF_ASSIGNMENTS = (
     Question(
         rows_rule("assignments.ownership", "a period of ownership begins where the one before it ended"),
-        broken_ownership,
+        OwnershipRule,
     ),
-    Question(rows_rule("assignments.epochs", _EPOCHS), lambda decisions, _: broken_epochs(decisions)),
+    Question(rows_rule("assignments.epochs", _EPOCHS), EpochRule),
 )
-OF_OFFSETS = (Question(rows_rule("offsets.growth", _GROWTH), lambda decisions, _: broken_offsets(decisions)),)
+OF_OFFSETS = (Question(rows_rule("offsets.growth", _GROWTH), OffsetRule),)
 
 RULES_OF_DECISIONS = (JSON, HEADER, *(question.rule for question in OF_DECISIONS))
 RULES_OF_ASSIGNMENTS = tuple(question.rule for question in OF_ASSIGNMENTS)
@@ -104,7 +104,7 @@ not known, as before the first decision."""
 
 
 def broken_decisions(decisions: "DataFrame", lost: Lost) -> "DataFrame":
-    """Return the rows of `decisions` that cannot be read or that break a rule of `wakeroll_model.invariants`."""
+    """Return the rows of `decisions` that cannot be read or that break a rule of `wakeroll_model.decision_rules`."""
     from pyspark.sql import functions as f
 
     from wakeroll_pipeline.ledger.schemas import schema_of
@@ -162,16 +162,17 @@ def _violations(
     rows: Iterable[Any], decision_of: Callable[[Any], AnyDecision], questions: Sequence[Question], lost: Lost
 ) -> Iterator[Broken]:
     for shard, its_rows in groupby(rows, attrgetter("shard")):
-        decisions = [decision_of(row) if row.change is None else _membership(row) for row in its_rows]
-        for part in _parts(decisions, lost.get(shard, ()), is_dense=False):
-            yield from _ask(questions, shard, part, whole=False)
+        asked = _Asked(questions, lost.get(shard, ()), is_dense=False)
+        for row in its_rows:
+            decision = decision_of(row) if row.change is None else _membership(row)
+            yield from (Broken(one.rule.name, shard, found.says, None) for one, found in asked.broken_by(decision))
+        yield from (Broken(one.rule.name, shard, found.says, None) for one, found in asked.broken_at_end())
 
 
-def _violations_of_shard(shard: str, rows: Iterable[Any], lost: Sequence[Range]) -> list[Broken]:
-    found: list[Broken] = []
-    decisions: list[AnyDecision] = []
+def _violations_of_shard(shard: str, rows: Iterable[Any], lost: Sequence[Range]) -> Iterator[Broken]:
+    asked, held = _Asked(OF_DECISIONS, lost, is_dense=True), _Held()
     unread = 0
-    former: dict[str | None, int] = {}
+    former: Counter[str | None] = Counter()
     for row in rows:
         at, text = f"{shard}/{row.seq}", row.json if isinstance(row.json, str) else ""
         try:
@@ -180,54 +181,98 @@ def _violations_of_shard(shard: str, rows: Iterable[Any], lost: Sequence[Range])
             translated = _translated(text)
             if translated is None:
                 unread += 1
-                found.append(Broken(JSON.name, at, text[:_SHOWN], str(error)))
+                yield Broken(JSON.name, at, text[:_SHOWN], str(error))
                 continue
             decision = translated
-            former[decision.group_id] = former.get(decision.group_id, 0) + 1
-        decisions.append(decision)
-        found += _wrong_in_header(at, row, decision)
+            former[decision.group_id] += 1
+        yield from _wrong_in_header(at, row, decision)
+        held.add(asked.broken_by(decision))
+    held.add(asked.broken_at_end())
     if unread:
         # With an unreadable decision missing, the others could seem to break rules that they do not break.
         why = f"all decisions of {shard}, of which {unread} cannot be read"
-        return [*found, *(Broken(one.rule.name + SKIPPED, shard, why, None) for one in OF_DECISIONS)]
-    of_words = [one for one in OF_DECISIONS if one.reads_words and former]
-    for part in _parts(decisions, lost, is_dense=True):
-        whole = part[0].seq == 1
-        found += _ask([one for one in OF_DECISIONS if one not in of_words], shard, part, whole=whole)
-        others = [one for one in part if one.group_id not in former] if of_words else []
-        found += _ask(of_words, shard, others, whole=whole)
+        yield from (Broken(one.rule.name + SKIPPED, shard, why, None) for one in OF_DECISIONS)
+        return
+    yield from held.broken(shard, former)
     if former:
         why = f"{len(former)} groups of {shard}, with {sum(former.values())} decisions in words of an earlier version"
-        found += (Broken(one.rule.name + SKIPPED, shard, why, None) for one in of_words)
-    return found
+        of_words = [one for one in OF_DECISIONS if one.reads_words]
+        yield from (Broken(one.rule.name + SKIPPED, shard, why, None) for one in of_words)
 
 
-def _parts(decisions: Sequence[AnyDecision], lost: Sequence[Range], *, is_dense: bool) -> Iterator[list[AnyDecision]]:
-    """Yield the decisions between those that are lost.
+class _Asked:
+    """Questions about the decisions of a shard, which get them one by one; they begin again behind a lost range."""
 
-    Args:
-        decisions: those of a shard in order.
-        lost: ranges that do not touch, ascending.
-        is_dense: whether no number may be missing between two decisions, except lost ones.
+    def __init__(self, questions: Sequence[Question], lost: Sequence[Range], *, is_dense: bool) -> None:
+        """Begin before the first decision.
+
+        Args:
+            questions: the questions.
+            lost: ranges of decisions that are lost on record; they do not touch, ascending.
+            is_dense: whether no number may be missing between two decisions, except lost ones.
+        """
+        self._questions = questions
+        self._lost = lost
+        self._is_dense = is_dense
+        self._rules: Sequence[tuple[Question, DecisionRule]] = ()
+        self._last_seq: int | None = None
+
+    def broken_by(self, decision: AnyDecision) -> Iterator[tuple[Question, Violation]]:
+        """Take the next decision, and yield what it breaks."""
+        if self._last_seq is None or self._is_behind_loss(self._last_seq, decision.seq):
+            yield from self.broken_at_end()
+            whole = self._is_dense and decision.seq == 1
+            self._rules = [(one, one.begin(whole)) for one in self._questions]
+        self._last_seq = decision.seq
+        for question, rule in self._rules:
+            for found in rule.broken_by(decision):
+                yield question, found
+
+    def broken_at_end(self) -> Iterator[tuple[Question, Violation]]:
+        """Yield what is broken after the last decision."""
+        return ((question, found) for question, rule in self._rules for found in rule.broken_at_end())
+
+    def _is_behind_loss(self, before: int, seq: int) -> bool:
+        """Return whether decisions between two numbers are lost on record."""
+        if self._is_dense:
+            return before + 1 < seq and any(first <= before + 1 and last >= seq - 1 for first, last in self._lost)
+        return any(first < seq and last > before for first, last in self._lost)
+
+
+class _Held:
+    """The violations in a shard, until all of it was read: only then is it known which of them count.
+
+    They are counted; of each rule and group, only the first ones are kept.
     """
-    part: list[AnyDecision] = []
-    for decision in decisions:
-        before = part[-1].seq if part else decision.seq
-        if any(
-            (first <= before + 1 and last >= decision.seq - 1 and before + 1 < decision.seq)
-            if is_dense
-            else (first < decision.seq and last > before)
-            for first, last in lost
-        ):
-            yield part
-            part = []
-        part.append(decision)
-    if part:
-        yield part
 
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str | None], list[str]] = {}
+        """Rule and group -> its first violations, as sentences."""
+        self._counts: Counter[tuple[str, str | None]] = Counter()
 
-def _ask(questions: Sequence[Question], shard: str, decisions: Sequence[AnyDecision], *, whole: bool) -> list[Broken]:
-    return [Broken(one.rule.name, shard, sentence, None) for one in questions for sentence in one.ask(decisions, whole)]
+    def add(self, found: Iterable[tuple[Question, Violation]]) -> None:
+        """Add violations."""
+        for question, one in found:
+            key = question.rule.name, one.group_id
+            self._counts[key] += 1
+            if self._counts[key] <= _KEPT:
+                self._first.setdefault(key, []).append(one.says)
+
+    def broken(self, shard: str, former: Collection[str | None]) -> Iterator[Broken]:
+        """Yield a row per violation, in the order of the questions.
+
+        Args:
+            shard: the shard.
+            former: groups whose decisions have words of an earlier version; questions about words leave them out.
+        """
+        for question in OF_DECISIONS:
+            name = question.rule.name
+            for (rule, group_id), first in self._first.items():
+                if rule != name or (question.reads_words and group_id in former):
+                    continue
+                more = self._counts[name, group_id] - len(first)
+                yield from (Broken(name, shard, says, None) for says in first)
+                yield from repeat(Broken(name, shard, f"{more} more like these", None), more)
 
 
 def _translated(text: str) -> AnyDecision | None:
@@ -294,3 +339,5 @@ _FORMER_WORDS = {
 _decode = msgspec.json.Decoder(AnyDecision).decode
 _SHOWN = 200
 """Maximum number of characters of a JSON text that is shown."""
+_KEPT = 100
+"""Maximum number of violations of a rule in a group that are kept as sentences; all are counted."""

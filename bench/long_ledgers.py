@@ -1,0 +1,190 @@
+"""CPU and memory of `check` and `replay` on ledgers of 1 to 10 million events.
+
+``python -m bench.long_ledgers [--sizes 1000000,2000000]`` writes `long.json` and `docs/performance.md`. It takes an
+hour, and needs 5 GB of disk, which it frees, and Linux: memory is read from ``/proc``. Times are CPU times, so the
+figures count on a machine with other work too.
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from bench import long_figures, report
+from bench.command_memory import run
+from bench.control_topic import ControlTopic
+from bench.deployment_events import Life
+from bench.long_figures import Command, Long, Size
+from bench.machine import this_machine
+from bench.results import write
+from wakeroll.connection import Topics
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.rows import RECORDED, SNAPSHOTS, TABLES, SnapshotRow
+from wakeroll_model.snapshot_proof import proven
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
+from wakeroll_pipeline.ledger.batches import Batch
+from wakeroll_pipeline.ledger.chains import Chains
+from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.storage.parquet_files import STATES
+
+GROUPS = 1_000
+SIZES = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
+BATCH_S = 60
+"""Log time of an append (s)."""
+_FOLDER = Path(".wakeroll/bench-long")
+_PUBLISHED_LATER_MS = 300
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.long_ledgers", description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=_sizes, default=SIZES, help="events, by comma, ascending")
+    parser.add_argument("--groups", type=int, default=GROUPS, help="number of groups (%(default)s)")
+    parser.add_argument("--folder", type=Path, default=_FOLDER, help="emptied first, deleted at the end (%(default)s)")
+    parser.add_argument("--json", type=Path, default=long_figures.LONG, help="file of the figures (%(default)s)")
+    parser.add_argument("--keep", action="store_true", help="keep the ledger")
+    parser.add_argument("--no-questions", action="store_true", help="only write the ledger, and keep it")
+    given = parser.parse_args(arguments)
+    machine = this_machine()
+    shutil.rmtree(given.folder, ignore_errors=True)
+    settings = Settings(home=str(given.folder.absolute()))
+    ledger = LongLedger(settings.warehouse.path, given.groups, settings.partitions)
+    sizes = []
+    for events in given.sizes:
+        ledger.grow(events)
+        print(f"{events:,} events, {ledger.second:,} s of the log", flush=True)
+        if not given.no_questions:
+            sizes.append(_measure(settings, ledger))
+    if given.no_questions:
+        return 0
+    if not given.keep:
+        shutil.rmtree(given.folder)
+    write(Long(machine, given.groups, settings.partitions, sizes), given.json)
+    if given.json == long_figures.LONG:
+        report.make()
+    return 0
+
+
+class LongLedger:
+    """A ledger that grows by the life of a deployment, written with its chain as `record` writes it, without Spark."""
+
+    def __init__(self, warehouse: Path, groups: int, partitions: int) -> None:
+        """Create the tables; `warehouse` must not exist."""
+        for table in TABLES.values():
+            DeltaTable.create(warehouse / table.name, schema=arrow_schema_of(table.row))
+        self.events = 0
+        self._warehouse = warehouse
+        self._records: list[KafkaRecord] = []
+        self._next_offsets = [0] * partitions
+        self._batches = 0
+        self._chains = Chains(warehouse)
+        self._rows = ArrowSink(chains=self._chains)
+        self._states = ArrowSink(properties=STATES, chains=self._chains)
+        self._life = Life(groups, partitions, self._hear)
+
+    @property
+    def second(self) -> int:
+        """Seconds that have passed, by the log."""
+        return self._life.second
+
+    def grow(self, events: int) -> None:
+        """Let the deployment live until the ledger has so many events."""
+        snapshot_s = Settings().snapshot_interval_ms // 1_000
+        while self.events < events:
+            self._life.pass_second()
+            if self._life.second % BATCH_S == 0:
+                self._append()
+            if self._life.second % snapshot_s == 0:
+                self._snapshot(self._life.topics)
+        self._append()
+        self._chains.gather(ArrowSink().append)
+
+    def _hear(self, record: Record, decisions: Sequence[AnyDecision]) -> None:
+        self.events += 1
+        at_ms, partition = record.timestamp_ms, record.partition
+        self._records.append(KafkaRecord(record.topic, partition, record.offset, at_ms, record.key, record.value))
+        for decision in decisions:
+            offset = self._next_offsets[partition]
+            self._next_offsets[partition] += 1
+            value = encode_decision(decision)
+            published = KafkaRecord(Topics().decisions, partition, offset, at_ms + _PUBLISHED_LATER_MS, b"", value)
+            self._records.append(published)
+
+    def _append(self) -> None:
+        records, self._records = sorted(self._records, key=lambda one: (one.topic, one.partition, one.offset)), []
+        decisions = read_decisions(one for one in records if one.topic == Topics().decisions)
+        rows = rows_of((one for one in records if one.topic != Topics().decisions), decisions)
+        fresh = {table: its for table in RECORDED if (its := [one.row for one in rows[table.name]])}
+        self._batches += 1
+        batch = Batch(number=self._batches, tables=tuple(table.name for table in fresh))
+        for table, its in fresh.items():
+            self._rows.append(arrow_table(table.row, its), self._warehouse / table.name, batch.as_metadata())
+        if self._batches % _GATHERED == 0:
+            self._chains.gather(ArrowSink().append)
+
+    def _snapshot(self, topics: Sequence[ControlTopic]) -> None:
+        self._append()  # `record` stores the state behind the records that it has appended
+        rows = [
+            proven(
+                SnapshotRow(
+                    topic=topic.name,
+                    partition=shard.partition,
+                    offset=shard.offset,
+                    era=shard.era,
+                    version=shard.version,
+                    at_ms=shard.now_ms,
+                    body=shard.body(),
+                )
+            )
+            for topic in topics
+            for shard in topic.shards
+        ]
+        self._states.append(arrow_table(SnapshotRow, rows), self._warehouse / SNAPSHOTS.name)
+
+
+_GATHERED = 20
+"""Appends after which lines are gathered."""
+
+
+def _measure(settings: Settings, ledger: LongLedger) -> Size:
+    deltas = {name: DeltaTable(settings.warehouse.path / name) for name in TABLES}
+    actions = {name: delta.get_add_actions(flatten=True) for name, delta in deltas.items()}
+    return Size(
+        events=ledger.events,
+        rows=sum(sum(its.column("num_records").to_pylist()) for its in actions.values()),
+        files=sum(its.num_rows for its in actions.values()),
+        bytes=sum(sum(its.column("size_bytes").to_pylist()) for its in actions.values()),
+        second=ledger.second,
+        commands={name: _command(settings, name, arguments) for name, arguments in _ASKED.items()},
+    )
+
+
+def _command(settings: Settings, name: str, arguments: Sequence[str]) -> Command:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    argv = [sys.executable, "-m", "wakeroll_pipeline.cli", *arguments, "--engine", "duckdb", "--home", settings.home]
+    measured = run(argv, Path(settings.home) / f"{name}.log", dict(os.environ))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"  {name}: {cpu_s:.1f} s of CPU, {measured.seconds:.1f} s, {measured.together_mib:,.0f} MiB", flush=True)
+    return Command(cpu_s=round(cpu_s, 1), seconds=measured.seconds, memory_mib=measured.together_mib)
+
+
+_ASKED = {"check": ("check", "--no-docs"), "replay": ("replay",)}
+"""Command -> its arguments."""
+
+
+def _sizes(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

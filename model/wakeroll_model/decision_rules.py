@@ -1,0 +1,390 @@
+"""The rules of the decisions, each as an object that gets the decisions one by one, in the order of a shard (seq).
+
+An object keeps what is open (the owners of queues, the newest assignments, the answers that count), and no decision
+that is settled. So its memory grows with the groups, and not with the length of their history.
+`wakeroll_model.invariants` asks the same rules about whole lists.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from wakeroll_model import config
+from wakeroll_model.decision_order import era_of
+from wakeroll_model.decisions import (
+    BY_THE_LOG,
+    AnyDecision,
+    Assignment,
+    Cause,
+    Fenced,
+    Handover,
+    How,
+    Membership,
+    Offset,
+    Rebalance,
+    Wake,
+)
+from wakeroll_model.events import Ahead, Filter
+from wakeroll_model.offsets_by_filter import is_progress
+from wakeroll_model.queue import Queue
+
+
+class Violation(NamedTuple):
+    """A broken rule."""
+
+    group_id: str | None
+    """The group whose decisions break it; None if the rule is about the decisions of a shard."""
+    says: str
+    """The violation as a sentence."""
+
+
+class DecisionRule:
+    """A rule about decisions, which are passed to it in the order in which a shard made them."""
+
+    def __init__(self, whole: bool = True) -> None:
+        """Begin before the first decision.
+
+        Args:
+            whole: whether the decisions begin with the first of each shard. If they do not, because older ones were
+                deleted or an era began quietly, the state before the first decision is assumed to be right.
+        """
+        self._whole = whole
+
+    def broken_by(self, decision: AnyDecision) -> Iterable[Violation]:
+        """Take the next decision, and return what it breaks.
+
+        The caller reads all of it before it passes another decision.
+        """
+        raise NotImplementedError
+
+    def broken_at_end(self) -> Iterable[Violation]:
+        """Return what is broken after the last decision."""
+        return ()
+
+
+class NumberingRule(DecisionRule):
+    """Each shard counts its decisions from 1, without gaps, and takes its records in order."""
+
+    def __init__(self, whole: bool = True) -> None:
+        """Begin before the first decision."""
+        super().__init__(whole)
+        self._last: dict[str, tuple[int, int]] = {}
+        """Shard -> seq of its last decision, and offset of the record that caused it."""
+
+    def broken_by(self, decision: AnyDecision) -> Sequence[Violation]:
+        """Take the next decision: see `DecisionRule.broken_by`."""
+        seq, offset = decision.seq, decision.cause.offset
+        before = self._last.get(decision.shard)
+        self._last[decision.shard] = seq, offset
+        last_seq, last_offset = before or (0 if self._whole else seq - 1, offset)
+        if seq == last_seq + 1 and offset >= last_offset:
+            return ()
+        found = []
+        if seq != last_seq + 1:
+            found.append(f"{_name(decision)} follows seq {last_seq}; expected seq {last_seq + 1}")
+        if offset < last_offset:
+            found.append(
+                f"{_name(decision)} has the cause at offset {offset}; "
+                f"expected at least {last_offset}, the offset of the previous decision"
+            )
+        return [Violation(None, says) for says in found]
+
+
+class EpochRule(DecisionRule):
+    """A group's epoch never falls, and every new target has an epoch of its own."""
+
+    def __init__(self, whole: bool = True) -> None:
+        """Begin before the first decision."""
+        super().__init__(whole)
+        self._newest: dict[str, int] = {}
+
+    def broken_by(self, decision: AnyDecision) -> Sequence[Violation]:
+        """Take the next decision: see `DecisionRule.broken_by`."""
+        if not isinstance(decision, Assignment | Membership | Rebalance | Handover):
+            return ()
+        group_id, epoch = decision.group_id, self._newest.get(decision.group_id, 0)
+        self._newest[group_id] = max(epoch, decision.epoch)
+        says = f"{_name(decision)} of group {group_id} has epoch"
+        if decision.epoch < epoch:
+            return [Violation(group_id, f"{says} {decision.epoch}; expected at least {epoch}")]
+        if isinstance(decision, Rebalance) and decision.epoch == epoch:
+            return [Violation(group_id, f"{says} {epoch}; expected a higher one")]
+        return ()
+
+
+class _LastHandover(Struct):
+    """The state of a queue after the hand-overs so far."""
+
+    owner: str | None = None
+    last_owner: str | None = None
+    """The last owner; None if the queue never had one, or was forgotten with its group."""
+    given: int = 0
+    claimed: bool = False
+    """Whether the owner may have claimed it after a loss of state: then it may count as assigned in epoch 0."""
+
+
+class OwnershipRule(DecisionRule):
+    """A queue has at most one owner: hand-overs form a chain, and assignments agree with it.
+
+    - The `from` of a hand-over is the queue's owner, or its last one if it is free.
+    - A hand-over changes something: a free queue is assigned, an owned one is freed or passed on.
+    - An assignment lists the queues that its client owns, with the epochs of their hand-overs; others are in `revoke`.
+    - A reset assigns the queue to its owner again, in its own epoch.
+    - A commit is the owner's, made in the epoch of the queue's assignment or a later one; also one that goes back.
+    """
+
+    def __init__(self, whole: bool = True) -> None:
+        """Begin before the first decision."""
+        super().__init__(whole)
+        self._groups: dict[str, dict[Queue, _LastHandover]] = {}
+        self._eras: dict[str, str] = {}
+
+    def broken_by(self, decision: AnyDecision) -> Iterator[Violation]:
+        """Take the next decision: see `DecisionRule.broken_by`."""
+        groups, whole = self._groups, self._whole
+        if _begins_era(decision, self._eras):
+            groups.pop(str(decision.group_id), None)
+        if isinstance(decision, Handover):
+            unheard = _LastHandover() if whole else _before(decision)
+            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, unheard)
+            yield from _about(decision, f" of {decision.queue}", _wrong_in_chain(held, decision))
+            owner = decision.to or decision.from_
+            claimed = decision.how == "first"
+            groups[decision.group_id][decision.queue] = _LastHandover(decision.to, owner, decision.epoch, claimed)
+        elif isinstance(decision, Offset) and decision.reset_by not in (None, BY_THE_LOG):
+            queues = groups.setdefault(decision.group_id, {})
+            if whole or decision.queue in queues:
+                held = queues.setdefault(decision.queue, _LastHandover())
+                held.given, held.claimed = decision.epoch, False
+        elif isinstance(decision, Offset) and decision.mode == "clustering":
+            told = groups.get(decision.group_id, {}).get(decision.queue, _LastHandover() if whole else None)
+            if told is not None:
+                yield from _about(decision, f" of {decision.queue}", _wrong_in_commit(told, decision))
+        elif isinstance(decision, Assignment) and decision.mode == "clustering":
+            wrongs = _wrong_in(decision, groups.get(decision.group_id, {}), whole)
+            yield from _about(decision, f" to {decision.client_id}", wrongs)
+        elif isinstance(decision, Membership) and decision.change == "forgotten":
+            groups.pop(decision.group_id, None)
+
+
+class _LastAssignment(Struct):
+    """The newest assignment of a live instance."""
+
+    instance_id: str
+    queues: frozenset[Queue]
+    revoke: frozenset[Queue]
+
+
+class TellingRule(DecisionRule):
+    """A live owner loses a queue only after a revocation, and assignments do not overlap.
+
+    - A queue that was `released`, or freed by `timeout`, was in `revoke` of its owner's last assignment.
+    - If a queue is freed as `unregistered` or `expired`, its owner left or expired by the same record.
+    - After each record, no two live clients have the same queue in their newest assignments.
+    """
+
+    def __init__(self, whole: bool = True) -> None:
+        """Begin before the first decision."""
+        super().__init__(whole)
+        self._told: dict[str, dict[str, _LastAssignment]] = {}
+        self._owners: dict[str, dict[Queue, str | None]] = {}
+        self._went: set[tuple[str, str, str]] = set()
+        self._changed: dict[str, AnyDecision] = {}
+        """Groups with new assignments by the present record, each with a decision to name."""
+        self._cause: Cause | None = None
+        self._eras: dict[str, str] = {}
+
+    def broken_by(self, decision: AnyDecision) -> Iterator[Violation]:
+        """Take the next decision: see `DecisionRule.broken_by`."""
+        told, owners = self._told, self._owners
+        if _begins_era(decision, self._eras):
+            told.pop(str(decision.group_id), None)
+            owners.pop(str(decision.group_id), None)
+            self._changed.pop(str(decision.group_id), None)
+        if decision.cause != self._cause:
+            yield from self.broken_at_end()
+            self._changed, self._went, self._cause = {}, set(), decision.cause
+        match decision:
+            case Assignment(group_id=group_id, client_id=client_id, mode="clustering"):
+                queues = frozenset(one.queue for one in decision.queues)
+                heard = _LastAssignment(decision.instance_id, queues, frozenset(decision.revoke))
+                told.setdefault(group_id, {})[client_id] = heard
+                self._changed[group_id] = decision
+            case Fenced(group_id=group_id, client_id=client_id, reason=reason) if reason in _HOW_IT_WENT:
+                self._went.add((group_id, client_id, _HOW_IT_WENT[reason]))
+            case Handover(group_id=group_id, queue=queue, how=how):
+                owner = owners.setdefault(group_id, {}).get(queue)
+                if owner is not None:
+                    last = told.get(group_id, {}).get(owner)
+                    asked = queue in last.revoke if last is not None else not self._whole
+                    wrongs = _wrong_in_leaving(owner, how, asked, (group_id, owner, how) in self._went)
+                    yield from _about(decision, f" of {queue}", wrongs)
+                owners[group_id][queue] = decision.to
+            case Membership(group_id=group_id, change="forgotten"):
+                owners.pop(group_id, None)
+            case _:
+                pass
+        if isinstance(decision, Fenced):
+            _forget_told(decision, told.get(decision.group_id, {}))
+
+    def broken_at_end(self) -> Iterator[Violation]:
+        """Yield queues in the newest assignments of two clients of a group."""
+        for group_id, decision in self._changed.items():
+            has: dict[Queue, str] = {}
+            for client_id, heard in self._told[group_id].items():
+                for queue in sorted(heard.queues):
+                    if queue in has:
+                        twice = f"{queue} is in the newest assignments of {has[queue]} and {client_id}"
+                        yield Violation(group_id, f"{_name(decision)}: {twice}")
+                    has[queue] = client_id
+
+
+class OffsetRule(DecisionRule):
+    """A committed offset only grows, except by a reset and after a new era that has lost it.
+
+    It may stay if the progress beyond it grows for some filter.
+    """
+
+    def __init__(self, whole: bool = True) -> None:
+        """Begin before the first decision."""
+        super().__init__(whole)
+        self._progress: dict[str, dict[tuple[Queue, str], dict[Filter, Ahead]]] = {}
+        """Group -> queue, and the client in a broadcasting group -> the progress that is beyond its offset."""
+        self._committed: dict[str, dict[tuple[Queue, str], int]] = {}
+        self._eras: dict[str, str] = {}
+
+    def broken_by(self, decision: AnyDecision) -> Sequence[Violation]:
+        """Take the next decision: see `DecisionRule.broken_by`."""
+        if _begins_era(decision, self._eras):
+            self._forget(decision.group_id)
+        if isinstance(decision, Membership) and decision.change == "forgotten":
+            self._forget(decision.group_id)
+        if not isinstance(decision, Offset):
+            return ()
+        offsets = self._committed.setdefault(decision.group_id, {})
+        whose = decision.queue, decision.client_id if decision.mode == "broadcasting" else ""
+        before, offsets[whose] = offsets.get(whose, -1), decision.offset
+        grows = self._grows(decision, whose)
+        if decision.offset > before or decision.reset_by is not None or (decision.offset == before and grows):
+            return ()
+        says = f"{_name(decision)} of {decision.queue} has offset {decision.offset}; expected more than {before}"
+        return [Violation(decision.group_id, says)]
+
+    def _grows(self, decision: Offset, whose: tuple[Queue, str]) -> bool:
+        """Return whether the progress beyond the offset grows for some filter; remember it."""
+        its = self._progress.get(decision.group_id)
+        known = its.pop(whose, {}) if its else {}
+        if not decision.ahead:
+            return False
+        beyond = {one.filter: one for one in decision.ahead}
+        self._progress.setdefault(decision.group_id, {})[whose] = beyond
+        return any(is_progress(one, known.get(its_filter)) for its_filter, one in beyond.items())
+
+    def _forget(self, group_id: str | None) -> None:
+        for known in (self._committed, self._progress):
+            known.pop(str(group_id), None)
+
+
+class AnswerRule(DecisionRule):
+    """A pull is answered once while its instance is remembered; an `overflow` is not remembered."""
+
+    def __init__(self, whole: bool = True) -> None:
+        """Begin before the first decision."""
+        super().__init__(whole)
+        self._answered: dict[tuple[str, str, Queue, str], tuple[int, str]] = {}
+        """Request -> time of its answer (epoch ms), and the name of that decision; the latest answer is the last."""
+        self._newest_ms = 0
+
+    def broken_by(self, decision: AnyDecision) -> Sequence[Violation]:
+        """Take the next decision: see `DecisionRule.broken_by`."""
+        if not isinstance(decision, Wake):
+            return ()
+        request = decision.group_id, decision.client_id, decision.queue, decision.request_id
+        before = self._answered.pop(request, None)
+        if decision.reason != "overflow":
+            self._answered[request] = decision.at_ms, _name(decision)
+        self._forget(decision.at_ms)
+        if before is None or decision.at_ms - before[0] >= config.REMEMBER_MS:
+            return ()
+        says = f"{_name(decision)} answers {decision.request_id} again, after {before[1]}"
+        return [Violation(decision.group_id, says)]
+
+    def _forget(self, at_ms: int) -> None:
+        """Forget answers that no coordinator remembers, also if the clock of the log was put back since."""
+        self._newest_ms = max(self._newest_ms, at_ms)
+        while self._answered:
+            oldest = next(iter(self._answered))
+            if self._newest_ms - self._answered[oldest][0] < 2 * config.REMEMBER_MS:
+                return
+            del self._answered[oldest]
+
+
+def _begins_era(decision: AnyDecision, eras: dict[str, str]) -> bool:
+    """Return whether this is a group's first decision in a new era: its owners were forgotten."""
+    if isinstance(decision, Wake) or decision.group_id is None:
+        return False
+    before = eras.get(decision.group_id, decision.shard)
+    eras[decision.group_id] = decision.shard
+    return era_of(before) != era_of(decision.shard)  # the group may move to another shard, in the same era
+
+
+def _about(decision: AnyDecision, of: str, wrongs: Iterable[str]) -> Iterator[Violation]:
+    return (Violation(decision.group_id, f"{_name(decision)}{of}: {wrong}") for wrong in wrongs)
+
+
+def _before(handover: Handover) -> _LastHandover:
+    """Return the state that the first known hand-over of a queue agrees with; the ones before it were deleted."""
+    return _LastHandover(owner=handover.from_ if handover.to is None else None, last_owner=handover.from_)
+
+
+def _wrong_in_chain(held: _LastHandover, handover: Handover) -> Iterator[str]:
+    before = held.owner or held.last_owner
+    if handover.from_ != before:
+        yield f"`from` is {handover.from_}; expected {before}, the previous owner"
+    if (handover.how == "first") != (handover.from_ is None):
+        yield f"`how` is {handover.how}, but `from` is {handover.from_}"
+    # Only a queue that was freed in between may go to the same client again, as to another instance of it.
+    if handover.to == held.owner and (handover.to is None or handover.how == "eager"):
+        yield f"the owner stays {held.owner}; expected another one"
+
+
+def _wrong_in(assignment: Assignment, queues: dict[Queue, _LastHandover], whole: bool) -> Iterator[str]:
+    given = {one.queue: one.given for one in assignment.queues if whole or one.queue in queues}
+    owned = {queue for queue, held in queues.items() if held.owner == assignment.client_id}
+    for queue in sorted(given.keys() - owned):
+        owner = queues[queue].owner if queue in queues else None
+        yield f"it lists {queue}, but the owner is {owner}"
+    for queue in sorted(owned - given.keys() - set(assignment.revoke)):
+        yield f"it does not list {queue}, which the client owns"
+    for queue in sorted(given.keys() & owned):
+        if given[queue] != queues[queue].given and not (queues[queue].claimed and given[queue] == 0):
+            yield f"`given` of {queue} is {given[queue]}; expected {queues[queue].given}"
+
+
+def _wrong_in_commit(held: _LastHandover, offset: Offset) -> Iterator[str]:
+    if held.owner != offset.client_id:
+        yield f"the commit is from {offset.client_id}; expected {held.owner}, the owner"
+    if offset.epoch < held.given and not held.claimed:
+        yield f"the commit has epoch {offset.epoch}; expected at least {held.given}"
+
+
+def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator[str]:
+    if how in ("released", "timeout") and not asked:
+        yield f"`how` is {how}, but the queue was not revoked from {owner}"
+    if how in _HOW_IT_WENT.values() and not went:
+        yield f"`how` is {how}, but {owner} was not fenced for that reason"
+
+
+def _forget_told(fenced: Fenced, clients: dict[str, _LastAssignment]) -> None:
+    """Forget the assignment of an instance that was fenced, unless a newer instance of its client has replaced it."""
+    if fenced.client_id in clients and clients[fenced.client_id].instance_id == fenced.instance_id:
+        del clients[fenced.client_id]
+
+
+_HOW_IT_WENT = {"left": "unregistered", "expired": "expired", "deaf": "expired"}
+"""Reason of a `Fenced` -> how the client's queues are freed."""
+
+
+def _name(decision: AnyDecision) -> str:
+    return f"decision {decision.shard}/{decision.seq}"
