@@ -322,6 +322,9 @@ it was in its table: 2 to 15 us for a heartbeat that changes nothing, 20 to 30 u
 KEEP_VERSIONS_MS = 3_600_000
 """Time that a version of a table stays readable after the next one, ms. With a commit every 5 s, the log of an hour has
 3,000 files, and each append lists them all. With a day's files an append takes some seconds instead of 0.7 s."""
+KEEP_RESULTS_MS = 30 * 24 * 3_600_000
+"""Retention of the stored results of `check` and of replaced checkpoints, ms: as long as events, whose check they
+were."""
 UPKEEP_MS = 600_000
 """Interval of maintenance, ms. To compact 120 files into one costs as much as seven appends, and 20 files hardly
 less."""

@@ -234,6 +234,14 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_versions_ms: Annotated[
         int, Meta(ge=60_000, description="how long an earlier version of a table can be read")
     ] = config.KEEP_VERSIONS_MS
+    keep_results_ms: Annotated[
+        int,
+        Meta(
+            ge=3_600_000,
+            description="how long the stored results of `check` with their Data Docs are kept, and checkpoints that "
+            "`restore` or `reshard` has replaced; `check` and `maintain` delete older ones",
+        ),
+    ] = config.KEEP_RESULTS_MS
     metrics_port: Annotated[
         int,
         Meta(

@@ -322,6 +322,26 @@ def test_a_round_of_upkeep_looks_after_every_table(spark, days, kept, tmp_path):
         assert rows_of(spark, name) == kept.before[name], name
 
 
+def test_a_stopped_ledger_loses_its_old_rows_by_a_command(spark, days, kept, wakeroll, tmp_path, monkeypatch):
+    """The last rows of a deployment must not stay for ever because its `run` is stopped."""
+    shutil.copytree(days, tmp_path / "warehouse")
+    monkeypatch.setenv("WAKEROLL_PARTITIONS", str(PARTITIONS))
+    code, out, _ = wakeroll("maintain", "--home", str(tmp_path), "--newest-only", "--json")
+
+    assert code == 0, out
+    open_views(spark, tmp_path / "warehouse")
+    assert 0 < spark.table("events").count() < len(kept.before["events"])
+    for name in VIEWS:
+        assert rows_of(spark, name) == kept.before[name], name
+    code, out, _ = wakeroll("check", "--no-docs", "--home", str(tmp_path))
+    assert code == 0, out
+    line = out.rpartition("elsewhere: ")[2].strip()
+    assert wakeroll("check", "--no-docs", "--home", str(tmp_path), "--since", line)[0] == 0
+    assert wakeroll("replay", "--home", str(tmp_path))[0] == 0
+    code, out, _ = wakeroll("maintain", "--home", str(tmp_path))
+    assert code == 0, out
+
+
 def test_a_step_that_fails_is_a_warning(spark, tmp_path, caplog):
     """The record of decisions goes on, whatever becomes of its files."""
     upkeep = Upkeep(spark, Settings(home=str(tmp_path), upkeep_interval_ms=1_000))  # there are no tables

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from rich.table import Table
 
+from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll.reset import time_of
 from wakeroll_model.chain import heads_of_text, text_of_heads
@@ -167,6 +168,7 @@ def check(
                 gate = Gate(folder, "duckdb", clock.name)
                 gate.record(outcomes, looked_at)
             page = gate.write_docs()
+            gate.forget_results(now_ms() - settings.keep_results_ms)
     broken = [outcome for outcome in outcomes if outcome.broken]
     left = [outcome for outcome in outcomes if outcome.not_checked]
     code = BROKEN if broken else NOT_CHECKED if left else HOLDS

@@ -41,7 +41,7 @@ def marts(
     Both engines build the same tables, and each continues those of the other.  The exit code is 1 if a model fails or a
     test finds rows.
     """
-    from wakeroll_pipeline.questions.marts import build, ensure_dbt
+    from wakeroll_pipeline.questions.marts import build, ensure_dbt, look_after_marts
 
     ensure_dbt(engine or "duckdb")
     settings = settings_of(config, home=home)
@@ -55,9 +55,11 @@ def marts(
         if chosen == "spark":
             with session(settings, out, for_minutes=True), reading(warehouse):
                 outcomes = run()
+                look_after_marts(warehouse, settings.keep_versions_ms)
         else:
             with out.status("building"), reading(warehouse):
                 outcomes = run()
+                look_after_marts(warehouse, settings.keep_versions_ms)
     code = HOLDS if all(outcome.is_good for outcome in outcomes) else BROKEN
     if junit is not None:
         write_junit(junit, clock.run(), map(_case_of, sorted(outcomes, key=attrgetter("kind"))))

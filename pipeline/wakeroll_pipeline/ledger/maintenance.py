@@ -8,7 +8,7 @@ files that no kept version needs.  So a crash is harmless at any point: the next
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Lock
@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
-from wakeroll_pipeline.ledger.delta_files import open_delta
+from wakeroll_pipeline.ledger.delta_files import open_delta, sizes_of
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, Rewriting, forget, past_of
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.settings import Settings
-from wakeroll_pipeline.storage.parquet_files import HOOKS, STATES
+from wakeroll_pipeline.storage.parquet_files import HOOKS, SMALL_VALUES, STATES
 from wakeroll_pipeline.storage.place import Place
 
 APPENDING = Lock()
@@ -30,9 +30,12 @@ APPENDING = Lock()
 
 log = logging.getLogger("wakeroll.upkeep")
 
+SMALL_BYTES = 8 * 1024 * 1024
+"""Size of a file below which it is combined with others."""
+
 _CONFS = {
     # Larger files are not compacted again: the cost of a round grows with the new rows, not with the table.
-    "spark.databricks.delta.optimize.minFileSize": str(8 * 1024 * 1024),
+    "spark.databricks.delta.optimize.minFileSize": str(SMALL_BYTES),
     "spark.databricks.delta.optimize.maxFileSize": str(32 * 1024 * 1024),
     # As the files that are combined (`wakeroll_pipeline.sinks.arrow_sink`).
     "spark.sql.parquet.compression.codec": "zstd",
@@ -60,6 +63,7 @@ class Upkeep:
         report: Report | None = None,
         rewriting: Rewriting = lambda _table, _ends: nullcontext(),
         finish: Callable[[Table], None] = lambda _table: None,
+        tables: Sequence[Table] = tuple(TABLES.values()),
     ) -> None:
         """Prepare.
 
@@ -69,7 +73,9 @@ class Upkeep:
             report: receives each step.
             rewriting: surrounds a deletion of rows.
             finish: called for each table before the first deletion: one before may have been interrupted.
+            tables: tables that are there, in the order of `wakeroll_model.rows.TABLES`.
         """
+        self._tables = tuple(tables)
         self._rewriting = rewriting
         self._finish = finish
         self._spark = session_for_upkeep(spark)
@@ -91,18 +97,38 @@ class Upkeep:
             self._plan(now_s)
         if not self._steps:
             return
+        self._run_next()
+
+    def delete_old_rows(self) -> dict[str, Exception]:
+        """Delete the rows that are older than the retention now, whether that is due or not.
+
+        Returns:
+            Step that failed -> its error. The steps behind it were not run.
+        """
+        self._steps = deque([("find old rows", self._find_old)])
+        failed: dict[str, Exception] = {}
+        while self._steps:
+            what, error = self._run_next()
+            if error is not None:
+                failed[what] = error
+        return failed
+
+    def _run_next(self) -> tuple[str, Exception | None]:
+        """Run the next step, and report it; return its name, and its error if it failed."""
+        began_s = time.monotonic()
         what, do = self._steps.popleft()
-        succeeded = False
+        failure: Exception | None = None
         try:
             do()
-            succeeded = True
         except Exception as error:  # no failure of upkeep may stop the recording of decisions
+            failure = error
             log.warning("upkeep failed to %s, and will try again: %s", what, str(error).partition("\n")[0])
-        taken_s = time.monotonic() - now_s
-        if succeeded:
+        taken_s = time.monotonic() - began_s
+        if failure is None:
             log.debug("upkeep: %s in %.1f s", what, taken_s)
         if self._report is not None:
-            self._report(what, taken_s, succeeded)
+            self._report(what, taken_s, failure is None)
+        return what, failure
 
     def _plan(self, now_s: float) -> None:
         settings = self._settings
@@ -119,7 +145,7 @@ class Upkeep:
             with _alone_with(table):
                 others.get(table, do)(self._spark, path_of(self._settings.warehouse, table))
 
-        return [(f"{what} {table.name}", partial(look_after, table)) for table in TABLES.values()]
+        return [(f"{what} {table.name}", partial(look_after, table)) for table in self._tables]
 
     def _find_old(self) -> None:
         settings = self._settings
@@ -132,7 +158,7 @@ class Upkeep:
             keep_snapshots_ms=settings.keep_snapshots_ms,
             keep_snapshots=settings.keep_snapshots,
         )
-        self._forget_next(past, tuple(TABLES.values()))
+        self._forget_next(past, self._tables)
 
     def _forget_next(self, past: Past, tables: tuple[Table, ...]) -> None:
         """Schedule the deletion of old rows, table by table; after a failure, the rest waits for the next round."""
@@ -167,14 +193,27 @@ def compact(spark: SparkSession, path: Place) -> None:
     DeltaTable.forPath(spark, path.for_spark()).optimize().executeCompaction()
 
 
+def compact_without_spark(path: Place) -> bool:
+    """Merge small files into larger ones, if there are several; the rows do not change. Return whether it did."""
+    table = open_delta(path)
+    if sum(size < SMALL_BYTES for size in sizes_of(table)) < 2:
+        return False
+    is_of_states = path.name == SNAPSHOTS.name
+    table.optimize.compact(
+        target_size=_FILE_OF_STATES if is_of_states else 4 * SMALL_BYTES,
+        max_concurrent_tasks=1,
+        writer_properties=STATES if is_of_states else SMALL_VALUES,
+        post_commithook_properties=HOOKS,
+    )
+    return True
+
+
 def compact_states(_spark: SparkSession, path: Place) -> None:
     """Merge small files of states into larger ones; the rows do not change.
 
     Not with Spark, which would read and write all states of a file at once, in the driver's heap.
     """
-    open_delta(path).optimize.compact(
-        target_size=_FILE_OF_STATES, max_concurrent_tasks=1, writer_properties=STATES, post_commithook_properties=HOOKS
-    )
+    compact_without_spark(path)
 
 
 _FILE_OF_STATES = 8 * 1024 * 1024

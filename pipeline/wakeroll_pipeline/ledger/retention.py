@@ -87,9 +87,8 @@ def past_of(
         keep_snapshots_ms: age below which all snapshots are kept (ms).
         keep_snapshots: newest snapshots of each shard that are kept, however old they are.
     """
-    events_before_ms, decisions_before_ms = (
-        (now_ms - keep_ms) // DAY_MS * DAY_MS for keep_ms in (keep_events_ms, max(keep_events_ms, keep_decisions_ms))
-    )
+    events_before_ms = kept_from(EVENTS, now_ms, keep_events_ms, keep_decisions_ms)
+    decisions_before_ms = kept_from(DECISIONS, now_ms, keep_events_ms, keep_decisions_ms)
     old = (
         _read(spark, warehouse, EVENTS)
         .where(f.col(EVENTS.at) < events_before_ms)
@@ -116,6 +115,19 @@ def past_of(
         keep_snapshots_ms=keep_snapshots_ms,
         keep_snapshots=keep_snapshots,
     )
+
+
+def kept_from(table: Table, now_ms: int, keep_events_ms: int, keep_decisions_ms: int) -> int:
+    """Return the midnight (UTC, epoch ms) before which rows of `events`, or of another table, are old.
+
+    Args:
+        table: the table.
+        now_ms: as for `past_of`.
+        keep_events_ms: as for `past_of`.
+        keep_decisions_ms: as for `past_of`.
+    """
+    keep_ms = keep_events_ms if table is EVENTS else max(keep_events_ms, keep_decisions_ms)
+    return (now_ms - keep_ms) // DAY_MS * DAY_MS
 
 
 def _begins(warehouse: Folder, old: Sequence[SnapshotKey]) -> dict[tuple[str, int], int]:

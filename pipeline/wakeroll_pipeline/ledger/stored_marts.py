@@ -13,11 +13,14 @@ from wakeroll_pipeline.ledger.delta_files import (
     open_delta,
     quoted,
     reading,
+    sizes_of,
     stored_columns,
     stored_comments,
 )
+from wakeroll_pipeline.ledger.expired_versions import Expired, delete_expired
 from wakeroll_pipeline.ledger.table_damage import lost_file, of_log
 from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.parquet_files import HOOKS
 from wakeroll_pipeline.storage.place import Folder, Place
 
 
@@ -83,3 +86,29 @@ def merge_mart(path: Place, rows: DuckDBPyRelation, key: Sequence[str]) -> None:
     same = " and ".join(f"new.{quoted(column)} = old.{quoted(column)}" for column in key)
     merge = open_delta(path).merge(rows, same, source_alias="new", target_alias="old")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def look_after_mart(path: Place, keep_versions_ms: int, now_ms: int) -> Expired:
+    """Combine the small files of a mart, and delete what only its expired versions need; return what was deleted.
+
+    For the process that has built it: another one that builds the mart at the same time may fail, and try again.
+
+    Args:
+        path: folder of the mart.
+        keep_versions_ms: how long an earlier version can be read (ms).
+        now_ms: this machine's time (epoch ms).
+
+    Raises:
+        DeltaError: another process has changed the mart at the same time; or its log is damaged.
+        StorageFailed: the store did not answer.
+    """
+    mart = open_delta(path)
+    if sum(size < _SMALL for size in sizes_of(mart)) > _MOST_SMALL:
+        mart.optimize.compact(target_size=_SMALL, post_commithook_properties=HOOKS)
+    return delete_expired(path, keep_versions_ms, now_ms)
+
+
+_SMALL = 32 * 1024 * 1024
+"""Size of a file of a mart below which it is combined with others (bytes)."""
+_MOST_SMALL = 10
+"""Small files that a mart may have: each merge adds one."""

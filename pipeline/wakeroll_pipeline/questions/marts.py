@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError, missing_extra
 from wakeroll_model.decision_order import ERA_SQL
 from wakeroll_model.rows import DECIDED, RECORDED, TABLES
 from wakeroll_pipeline.ledger.column_types import columns_of, in_spark
 from wakeroll_pipeline.ledger.view_queries import VIEWS, Engine, declared_views, first_line, spark_head, views
+from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Folder, Place
 
 if TYPE_CHECKING:
@@ -147,6 +149,27 @@ def build(
         log.warning("a mart lacks rows of its source, or has other ones (%s): building all again", ", ".join(stale))
         return build(warehouse, logs, *options, _ANEW, engine=engine)
     return outcomes
+
+
+def look_after_marts(warehouse: Folder, keep_versions_ms: int) -> None:
+    """Combine the small files of all marts, and delete what only expired versions need; a failure is a warning.
+
+    Each run of `build` stores every mart once more.
+
+    Args:
+        warehouse: folder of the ledger's tables.
+        keep_versions_ms: how long an earlier version of a mart can be read (ms).
+    """
+    from deltalake.exceptions import DeltaError
+
+    from wakeroll_pipeline.ledger.stored_marts import look_after_mart, mart_paths
+    from wakeroll_pipeline.storage.small_files import StorageFailed
+
+    for name, path in mart_paths(warehouse).items():
+        try:
+            look_after_mart(path, keep_versions_ms, now_ms())
+        except (DeltaError, StorageFailed, OSError) as error:
+            log.warning("cannot clean the mart %s, and the next run will try again: %s", name, in_one_line(error))
 
 
 def _refuse_damage(warehouse: Place) -> None:

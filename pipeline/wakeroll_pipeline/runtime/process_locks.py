@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.kafka.control_topics import ensure_lease_topic
 from wakeroll_pipeline.runtime.deciding_queries import COORDINATE, RECORD, lease_of, lock_of, machines_of, record_lock
 from wakeroll_pipeline.runtime.lease_keeper import LeaseKeeper, ProcessLease
@@ -81,7 +80,7 @@ def process_locks(settings: Settings, jobs: Sequence[str], *, stands_by: bool = 
         stands_by: whether `record` waits for its turn, later: see `ProcessLocks.has_turn`.
 
     Raises:
-        InvalidUsage: another process has a lock; the message names it.
+        Locked: another process has a lock; the message names it.
         InvalidTopics: the topic of the leases cannot be created.
         NotReachable: no broker answered.
     """
@@ -116,9 +115,9 @@ def _take(lease: ProcessLease, lease_ms: int, what: str) -> None:
     """Wait for a lease until its holder must have renewed it.
 
     Raises:
-        InvalidUsage: its holder works; the message names it.
+        Locked: its holder works; the message names it.
     """
     if not lease.wait(0.5):
         log.info("waiting for the lease %r, which expires %g s after its holder ended", lease.name, lease_ms / 1_000)
     if not lease.wait(2 * lease_ms / 1_000 + _EXTRA_S):
-        raise InvalidUsage(f"another process ({lease.holder or 'unknown'}) already {what}; stop it first")
+        raise Locked(lease.holder or "unknown", what)

@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from wakeroll_pipeline.storage.place import Place
@@ -62,6 +63,18 @@ def names(folder: Place) -> list[str]:
         return sorted(path.name for path in folder.path.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def files(folder: Place) -> Iterator[tuple[Place, int, int]]:
+    """Yield each file in a folder: its place, its size (bytes), and the time of its last change (epoch ms)."""
+    for where, _, its in os.walk(folder.path):
+        for name in its:
+            path = Path(where) / name
+            try:
+                found = path.lstat()
+            except FileNotFoundError:  # another process has deleted it meanwhile
+                continue
+            yield folder / path.relative_to(folder.path).as_posix(), found.st_size, found.st_mtime_ns // 1_000_000
 
 
 def delete(place: Place) -> None:

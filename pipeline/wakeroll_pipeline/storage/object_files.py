@@ -97,6 +97,15 @@ def names(folder: Place) -> list[str]:
     return sorted({path.rstrip("/").rpartition("/")[2] for path in paths} - {folder.name})
 
 
+def files(folder: Place) -> Iterator[tuple[Place, int, int]]:
+    """Yield each object in a folder: its place, its size (bytes), and the time of its last change (epoch ms)."""
+    with _told("read", folder):
+        for some in obstore.list(store_of(folder), prefix=folder.key + "/"):
+            for meta in some:
+                modified_ms = int(meta["last_modified"].timestamp() * 1_000)
+                yield folder.in_bucket(meta["path"]), meta["size"], modified_ms
+
+
 def delete(place: Place) -> None:
     """Delete an object, if it exists."""
     with _told("delete", place):

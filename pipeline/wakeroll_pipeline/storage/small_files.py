@@ -4,6 +4,7 @@ A write is atomic: a reader finds the old file or the new one. A remote place ne
 which is imported when it is needed.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -23,6 +24,16 @@ class Versioned(NamedTuple):
     """Differs whenever the content differs: an ETag in an object store, a hash of the content in a local folder."""
 
 
+class FoundFile(NamedTuple):
+    """A file in a folder."""
+
+    place: Place
+    size: int
+    """Bytes."""
+    modified_ms: int
+    """Time of its last change by the clock of the store (epoch ms)."""
+
+
 class _Files(Protocol):
     """The operations of one kind of store; see the functions below."""
 
@@ -32,6 +43,7 @@ class _Files(Protocol):
     def replace(self, place: Place, body: bytes, version: str) -> str | None: ...
     def exists(self, place: Place) -> bool: ...
     def names(self, folder: Place) -> list[str]: ...
+    def files(self, folder: Place) -> Iterable[tuple[Place, int, int]]: ...
     def delete(self, place: Place) -> None: ...
     def delete_folder(self, folder: Place) -> None: ...
     def move_folder(self, folder: Place, to: Place) -> None: ...
@@ -109,6 +121,15 @@ def names(folder: Place) -> list[str]:
         StorageFailed: the store did not answer.
     """
     return _files_of(folder).names(folder)
+
+
+def files(folder: Place) -> list[FoundFile]:
+    """Return the files in a folder and in the folders in it; none if the folder is missing.
+
+    Raises:
+        StorageFailed: the store did not answer.
+    """
+    return [FoundFile(*found) for found in _files_of(folder).files(folder)]
 
 
 def delete(place: Place) -> None:

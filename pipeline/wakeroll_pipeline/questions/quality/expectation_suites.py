@@ -7,7 +7,7 @@ the broken rules only.  DuckDB judges the rules itself (`check_in_duckdb`); its 
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -130,6 +130,38 @@ class Gate:
             self._context.build_data_docs(resource_identifiers=self._made)
         [site] = self._context.get_docs_sites_urls(site_name=_SITE)
         return Path(str(site["site_url"]).removeprefix("file://"))
+
+    def forget_results(self, before_ms: int) -> int:
+        """Delete the stored results of runs before a moment, with their pages; return how many there were.
+
+        The index page is built again without them.
+
+        Args:
+            before_ms: the moment (epoch ms).
+        """
+        with _quiet():
+            store: Any = self._context.validation_results_store
+            old = [key for key in store.list_keys() if key.run_id.run_time.timestamp() * 1_000 < before_ms]
+            for key in old:
+                store.remove_key(key)
+            if old:
+                # No page is built, except the index: that deletes the pages of results that are gone.
+                self._context.build_data_docs(resource_identifiers=[ExpectationSuiteIdentifier("")])
+                self._remove_folders(old)
+        return len(old)
+
+    def _remove_folders(self, old: Sequence[Any]) -> None:
+        """Remove the empty folders of results and pages that are gone."""
+        root = self._context.root_directory
+        assert root is not None, "only a project with files has stored results"
+        uncommitted = Path(root) / "uncommitted"
+        for base in (uncommitted / "validations", uncommitted / "data_docs" / _SITE / "validations"):
+            for key in old:
+                *suite, run_name, run_time, _ = key.to_tuple()
+                of_run = base.joinpath(*suite, run_name)
+                for folder in (of_run / run_time, of_run):
+                    with suppress(OSError):  # it has further results, or another process has removed it
+                        folder.rmdir()
 
     def _store(self, suite: str, made: Sequence[tuple[Any, bool, dict[str, Any], str]]) -> None:
         stored = self._context.suites.add_or_update(
