@@ -506,3 +506,17 @@ select * from final
 
 {{- return(found) -}}
 {% endmacro %}
+
+
+{#- Tables of the ledger: name -> query of no rows, for a ledger of an earlier release that lacks the table. -#}
+{% macro empty_tables() %}
+    {{- return({
+        'events': 'select cast(null as string) as topic, cast(null as int) as partition, cast(null as bigint) as offset, cast(null as bigint) as at_ms, cast(null as binary) as key, cast(null as binary) as value, cast(null as string) as type where false',
+        'decisions': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as string) as kind, cast(null as string) as group_id, cast(null as string) as client_id, cast(null as bigint) as at_ms, cast(null as struct<topic:string,partition:bigint,offset:bigint>) as cause, cast(null as bigint) as published_ms, cast(null as int) as partition, cast(null as string) as json where false',
+        'assignments': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as client_id, cast(null as bigint) as epoch, cast(null as bigint) as from_ms, cast(null as string) as previous_client_id, cast(null as string) as how where false',
+        'offsets': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as client_id, cast(null as bigint) as committed_offset, cast(null as bigint) as epoch, cast(null as bigint) as at_ms, cast(null as string) as reset_by, cast(null as string) as mode where false',
+        'snapshots': 'select cast(null as string) as topic, cast(null as int) as partition, cast(null as bigint) as offset, cast(null as bigint) as era, cast(null as bigint) as version, cast(null as bigint) as at_ms, cast(null as binary) as body, cast(null as string) as row_hash where false',
+        'divergences': 'select cast(null as bigint) as partition, cast(null as bigint) as offset, cast(null as string) as shard, cast(null as bigint) as seq, cast(null as bigint) as published_ms, cast(null as string) as writer, cast(null as string) as kept_writer, cast(null as string) as json where false',
+        'chain': 'select cast(null as string) as table_name, cast(null as bigint) as number, cast(null as string) as kind, cast(null as bigint) as at_ms, cast(null as bigint) as rows, cast(null as string) as positions, cast(null as string) as rows_hash, cast(null as string) as reason, cast(null as string) as line_hash where false'
+    }) -}}
+{% endmacro %}

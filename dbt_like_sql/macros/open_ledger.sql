@@ -7,50 +7,58 @@
     {%- if execute and target.type == 'spark' -%}
         {%- do run_query("create schema if not exists ledger location '" ~ warehouse() ~ "'") -%}
         {%- set versions = var('versions', {}) -%}
-        {%- for name in ledger_tables() -%}
+        {%- set there = delta_tables() -%}
+        {%- for name, no_rows in empty_tables().items() -%}
             {%- set path = warehouse() ~ '/' ~ name -%}
-            {%- if name in versions -%}
+            {%- if name in versions or (name in there and name not in cached_tables()) -%}
                 {#- `wakeroll marts` names the versions of one moment: a batch is in all tables, or in none. -#}
+                {%- set version = ' version as of ' ~ versions[name] if name in versions else '' -%}
                 {%- do run_query(
-                    'create or replace view ledger.' ~ name ~ ' as select * from delta.`' ~ path ~ '` version as of '
-                    ~ versions[name]
+                    'create or replace view ledger.' ~ name ~ ' as select * from delta.`' ~ path ~ '`' ~ version
                 ) -%}
-            {%- else -%}
+            {%- elif name in cached_tables() -%}
                 {%- do register('ledger.' ~ name, path) -%}
+            {%- else -%}
+                {%- do run_query('create or replace view ledger.' ~ name ~ ' as ' ~ no_rows) -%}
             {%- endif -%}
         {%- endfor -%}
         {%- for name, definition in ledger_views().items() -%}
             {%- do run_query('create or replace view ledger.' ~ name ~ ' ' ~ definition) -%}
         {%- endfor -%}
-        {%- do open_marts() -%}
+        {%- do open_marts(there) -%}
         {%- do keep_ledger('cache lazy table') -%}
     {%- endif -%}
 {% endmacro %}
 
 
-{#- Cache the ledger's tables until the run ends: many models and tests read them, and each read of a Delta table is a
-    Spark job.  A server caches nothing, because its other users need new rows. -#}
+{#- Cache the tables that the models read until the run ends: many models and tests read them, and each read of a Delta
+    table is a Spark job.  A server caches nothing, because its other users need new rows. -#}
 {% macro keep_ledger(command) %}
     {%- if execute and target.name == 'session' -%}
-        {%- for name in ledger_tables() -%}
+        {%- for name in cached_tables() -%}
             {%- do run_query(command ~ ' ledger.' ~ name) -%}
         {%- endfor -%}
     {%- endif -%}
 {% endmacro %}
 
 
-{% macro ledger_tables() %}
+{% macro cached_tables() %}
     {{- return(['events', 'decisions', 'assignments', 'offsets']) -}}
 {% endmacro %}
 
 
-{% macro open_marts() %}
-    {#- A mart has a Delta log.  The log of `decisions` is included because a pattern without a match is an error. -#}
+{#- Names of the tables and marts that exist: each has a Delta log.  The log of `decisions` is always there; a pattern
+    without a match is an error. -#}
+{% macro delta_tables() %}
     {%- set logs -%}
         select distinct element_at(split(_metadata.file_path, '/'), -3) as name
-        from binaryFile.`{{ warehouse() }}/{decisions,marts/*}/_delta_log/*.json`
+        from binaryFile.`{{ warehouse() }}/{decisions,snapshots,divergences,chain,marts/*}/_delta_log/*.json`
     {%- endset -%}
-    {%- set there = run_query(logs).columns[0].values() -%}
+    {{- return(run_query(logs).columns[0].values()) -}}
+{% endmacro %}
+
+
+{% macro open_marts(there) %}
     {%- for node in graph.nodes.values() if node.resource_type == 'model' and node.config.file_format == 'delta' -%}
         {%- set mart = api.Relation.create(schema=node.schema, identifier=node.alias, type='table', is_delta=true) -%}
         {%- if node.alias in there -%}

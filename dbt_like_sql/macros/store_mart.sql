@@ -6,7 +6,7 @@
         {%- for column in model.columns.values() -%}{%- do comments.update({column.name: column.description}) -%}{%- endfor -%}
         {%- set told = {'unique_key': config.get('unique_key'), 'description': model.description, 'comments': comments} -%}
         {%- do adapter.store_relation(
-            'delta', this, [], warehouse() ~ '/marts/' ~ this.identifier, 'merge' if adds else 'replace', told
+            'delta', this, [], wakeroll.warehouse() ~ '/marts/' ~ this.identifier, 'merge' if adds else 'replace', told
         ) -%}
     {%- endif -%}
 {% endmacro %}

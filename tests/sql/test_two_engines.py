@@ -42,7 +42,7 @@ def declared_marts() -> dict[str, tuple[str, list[str]]]:
     """Return mart -> its comment and its columns, as dbt's file declares them."""
     names = {"string": "string", "int": "integer", "bigint": "long", "double": "double", "boolean": "boolean"}
     names |= {"timestamp": "timestamp"}
-    page = yaml.safe_load((marts.PROJECT / "models" / "marts" / "_marts.yml").read_text(encoding="utf-8"))
+    page = yaml.safe_load(marts.declared_marts())
     return {
         model["name"]: (
             model["description"],

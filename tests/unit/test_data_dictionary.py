@@ -12,8 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "data_dictionary.md"
 
 
 def declared_marts() -> list[dict[str, object]]:
-    text = (marts.PROJECT / "models" / "marts" / "_marts.yml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)["models"]
+    return yaml.safe_load(marts.declared_marts())["models"]
 
 
 def test_the_data_dictionary_is_that_of_the_declarations(request):

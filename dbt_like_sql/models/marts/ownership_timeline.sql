@@ -1,7 +1,7 @@
 -- Who owned which queue, and when?  One row per period, with (shard, seq) of the decision that began it.
 --
 -- An incremental run processes the new changes: each ends the open period of its queue and begins another one.
-{{ config(materialized='incremental', incremental_strategy='merge', unique_key=['shard', 'seq']) }}
+{{ config(materialized='incremental', incremental_strategy='merge', on_schema_change='append_new_columns', unique_key=['shard', 'seq']) }}
 
 with assignments as (select * from {{ ref('stg_assignments') }}),
 

@@ -1,7 +1,7 @@
 -- What did each rebalance cost?  One row per (group_id, epoch, shard).
 --
 -- An incremental run processes the new rebalances and hand-overs, and computes an epoch with new hand-overs again.
-{{ config(materialized='incremental', incremental_strategy='merge', unique_key=['group_id', 'epoch', 'shard']) }}
+{{ config(materialized='incremental', incremental_strategy='merge', on_schema_change='append_new_columns', unique_key=['group_id', 'epoch', 'shard']) }}
 
 with rebalances as (select * from {{ ref('stg_rebalances') }}),
 

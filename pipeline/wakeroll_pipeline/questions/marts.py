@@ -2,10 +2,13 @@
 
 import json
 import logging
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -13,13 +16,14 @@ from msgspec import Struct, structs
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError, missing_extra
 from wakeroll_model.decision_order import ERA_SQL
-from wakeroll_model.rows import DECIDED, RECORDED, TABLES
+from wakeroll_model.rows import DECIDED, EVENTS, TABLES, Table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_spark
 from wakeroll_pipeline.ledger.view_queries import VIEWS, Engine, declared_views, first_line, spark_head, views
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Folder, Place
 
 if TYPE_CHECKING:
+    from dbt.cli.main import dbtRunnerResult
     from pyspark.sql import SparkSession
 
 _PLACES = [Path(__file__).resolve().parents[number] / "dbt_like_sql" for number in (1, 3)]
@@ -31,6 +35,9 @@ VIEWS_MACRO = PROJECT / "macros" / "ledger_views.sql"
 
 SOURCES = PROJECT / "models" / "staging" / "_sources.yml"
 """Generated: the tables and views of the ledger as a source of dbt, with their columns."""
+
+PACKAGE = "WAKEROLL_DBT_PACKAGE"
+"""Environment variable with the folder of the dbt project, by which a user's `packages.yml` finds it."""
 
 _NAMES: Mapping[Engine, str] = {"duckdb": "DuckDB", "spark": "Spark"}
 _ADAPTERS: Mapping[Engine, str] = {"duckdb": "dbt.adapters.duckdb", "spark": "dbt.adapters.spark.session"}
@@ -58,6 +65,13 @@ _MACRO = """\
 {entries}
 {{{{- return(found) -}}}}
 {{% endmacro %}}
+
+
+{{#- Tables of the ledger: name -> query of no rows, for a ledger of an earlier release that lacks the table. -#}}
+{{% macro empty_tables() %}}
+    {{{{- return({{{tables}
+    }}) -}}}}
+{{% endmacro %}}
 """
 
 
@@ -77,7 +91,7 @@ class BuildResult(Struct, frozen=True):
 
     name: str
     kind: str
-    """Resource type in dbt: model or test."""
+    """Resource type in dbt: model, test, ...; unit_test in a user's project."""
     status: str
     """Status in dbt: success or pass, otherwise a failure."""
     message: str
@@ -104,7 +118,14 @@ def ensure_dbt(engine: Engine) -> None:
 
 
 def build(
-    warehouse: Folder, logs: Path, *options: str, engine: Engine = "duckdb", command: str = "build"
+    warehouse: Folder,
+    logs: Path,
+    *options: str,
+    engine: Engine = "duckdb",
+    command: str = "build",
+    variables: Mapping[str, object] = MappingProxyType({}),
+    project: Path = PROJECT,
+    results: Path | None = None,
 ) -> list[BuildResult]:
     """Build the marts of a warehouse and run every test.
 
@@ -112,32 +133,34 @@ def build(
 
     Args:
         warehouse: folder of the ledger's tables; the marts are in its folder ``marts``.
-        logs: folder for the logs of dbt and for its compiled SQL.
+        logs: folder for the log of dbt.
         options: further options of dbt, such as ``--full-refresh``.
         engine: where the SQL runs: in DuckDB, or in the active Spark session of this process.
         command: the dbt command.
+        variables: variables of the project, such as ``storm_gap_s``, in the place of its own values.
+        project: folder of the dbt project; one of a user has ours as a package (docs/sql.md).
+        results: folder for what dbt writes: ``manifest.json``, ``run_results.json``, compiled SQL, documentation; None:
+            that of the log.
 
     Raises:
-        InvalidUsage: the warehouse has no tables.
+        InvalidUsage: the warehouse has no tables, or a user's project cannot have its packages.
         UnreadableTable: a table or a mart cannot be read.
         MartsFailed: dbt could not start.
     """
-    from dbt.cli.main import dbtRunner
-
     place = Place.of(warehouse)
     _refuse_damage(place)
-    own = str(logs / "dbt")
-    arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", _TARGETS[engine]]
-    arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]
+    run = _Run(project.absolute(), (results or logs / "dbt").absolute(), (logs / "dbt").absolute())
     # Partial parsing would reuse nothing, because the target folder differs per warehouse.
-    arguments += ["--no-partial-parse", "--vars", json.dumps(_variables(place, engine)), *options]
+    arguments = ["--target", _TARGETS[engine], "--no-partial-parse"]
+    arguments += ["--vars", json.dumps({**variables, **_variables(place, engine)})]
+    if command == "build" and run.project == PROJECT and "--resource-type" not in options:
+        # They judge our SQL, not the tables of a deployment.
+        arguments += ["--exclude-resource-type", "unit_test"]
     try:
-        done = dbtRunner().invoke(arguments)
+        done = run.invoke(*command.split(), *arguments, *options)
     finally:
         if engine == "duckdb":
             _close_duckdb()
-    if done.exception is not None:
-        raise MartsFailed(f"dbt could not start: {done.exception}; read its log, {own}/dbt.log")
     outcomes = list(_outcomes(done.result))
     if failed := [one.message for one in outcomes if one.status == "error"]:
         from wakeroll_pipeline.ledger.table_damage import damage_behind
@@ -147,7 +170,9 @@ def build(
     stale = [one.name for one in outcomes if one.name in _OF_INCREMENTAL_MARTS and not one.is_good]
     if stale and command == "build" and _ANEW not in options:
         log.warning("a mart lacks rows of its source, or has other ones (%s): building all again", ", ".join(stale))
-        return build(warehouse, logs, *options, _ANEW, engine=engine)
+        return build(
+            warehouse, logs, *options, _ANEW, engine=engine, variables=variables, project=project, results=results
+        )
     return outcomes
 
 
@@ -170,6 +195,47 @@ def look_after_marts(warehouse: Folder, keep_versions_ms: int) -> None:
             look_after_mart(path, keep_versions_ms, now_ms())
         except (DeltaError, StorageFailed, OSError) as error:
             log.warning("cannot clean the mart %s, and the next run will try again: %s", name, in_one_line(error))
+
+
+class _Run(Struct, frozen=True):
+    """The folders of a run of dbt."""
+
+    project: Path
+    results: Path
+    logs: Path
+
+    def invoke(self, *arguments: str) -> "dbtRunnerResult":
+        """Run dbt with its own profile, after the installation of the packages of a user's project.
+
+        Raises:
+            MartsFailed: dbt could not start.
+        """
+        from dbt.cli.main import dbtRunner
+
+        folders = ["--project-dir", str(self.project), "--profiles-dir", str(PROJECT), "--log-path", str(self.logs)]
+        folders += ["--quiet", "--no-send-anonymous-usage-stats"]
+        with _environment(PACKAGE, str(PROJECT)):
+            if (self.project / "packages.yml").exists():
+                self._checked(dbtRunner().invoke(["deps", *folders]))
+            return self._checked(dbtRunner().invoke([*arguments, *folders, "--target-path", str(self.results)]))
+
+    def _checked(self, done: "dbtRunnerResult") -> "dbtRunnerResult":
+        if done.exception is not None:
+            raise MartsFailed(f"dbt could not start: {done.exception}; read its log, {self.logs}/dbt.log")
+        return done
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable during a block: dbt's `packages.yml` reads nothing else."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def _refuse_damage(warehouse: Place) -> None:
@@ -220,12 +286,14 @@ def open_marts(spark: "SparkSession", warehouse: Folder) -> list[str]:
 
 
 def _outcomes(result: Any) -> Iterator[BuildResult]:
-    for one in result:
-        yield BuildResult(one.node.name, str(one.node.resource_type), str(one.status), one.message or "", one.failures)
+    for one in result if isinstance(result, Iterable) else ():
+        kind = str(one.node.resource_type)
+        if kind != "exposure":  # it is not built
+            yield BuildResult(one.node.name, kind, str(one.status), one.message or "", one.failures)
 
 
 def views_macro() -> str:
-    """Return the content of `VIEWS_MACRO`: the macros `era` and `ledger_views`, which returns name -> definition.
+    """Return the content of `VIEWS_MACRO`: the macros `era`, `ledger_views` and `empty_tables`.
 
     dbt cannot read the declarations in `model`, so this function translates them.  A test compares the file.
     """
@@ -235,15 +303,32 @@ def views_macro() -> str:
         _ENTRY.format(name=view.name, head=spark_head(view), query=read.sub(_from_ledger, sql).strip())
         for view, (_, sql) in zip(declared_views(), views("spark"), strict=True)
     )
-    return _MACRO.format(era=ERA_SQL, entries=entries)
+    return _MACRO.format(era=ERA_SQL, entries=entries, tables=",".join(map(_empty_table, TABLES.values())))
+
+
+def _empty_table(table: Table) -> str:
+    columns = ", ".join(f"cast(null as {in_spark(one.type)}) as {one.name}" for one in columns_of(table.row))
+    return f"\n        '{table.name}': 'select {columns} where false'"
+
+
+def declared_marts() -> str:
+    """Return the YAML of the marts as dbt reads it for Spark, where the type of a time is `timestamp`."""
+    text = (PROJECT / "models" / "marts" / "_marts.yml").read_text(encoding="utf-8")
+    return text.replace(_TIMESTAMP, '"timestamp"')
+
+
+_TIMESTAMP = "\"{{ 'timestamptz' if target.type == 'duckdb' else 'timestamp' }}\""
 
 
 def sources_file() -> str:
     """Return the content of `SOURCES`; a test compares the file."""
     lines = [_SOURCES]
-    declared = [(table.name, first_line(table.row), columns_of(table.row)) for table in RECORDED]
+    declared = [(table.name, first_line(table.row), columns_of(table.row)) for table in TABLES.values()]
     for name, comment, columns in [*declared, *((view.name, view.comment, view.columns) for view in declared_views())]:
-        lines += [f"      - name: {name}", f"        description: {_quoted(comment)}", "        columns:"]
+        lines += [f"      - name: {name}", f"        description: {_quoted(comment)}"]
+        if name == EVENTS.name:
+            lines.append(_FRESHNESS)
+        lines.append("        columns:")
         for column in columns:
             lines += [f"          - name: {column.name}", f"            data_type: {_quoted(in_spark(column.type))}"]
             lines.append(f"            description: {_quoted(column.comment)}")
@@ -259,6 +344,14 @@ sources:
     description: "Tables that `wakeroll run` writes, and their views; `open_ledger` registers them."
     schema: ledger
     tables:"""
+_FRESHNESS = """\
+        config:
+          # The observer appends a tick to each partition every second. Other tables get rows only if something happens.
+          loaded_at_field: >-
+            {{ 'make_timestamptz(at_ms * 1000)' if target.type == 'duckdb' else 'timestamp_millis(at_ms)' }}
+          freshness:
+            warn_after: {count: "{{ var('ledger_warn_after_minutes') | as_number }}", period: minute}
+            error_after: {count: "{{ var('ledger_error_after_minutes') | as_number }}", period: minute}"""
 
 
 def _quoted(text: str) -> str:
