@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from msgspec.structs import astuple
+from pyspark.sql import SparkSession
 
 from bench.control_topic import ControlTopic
 from wakeroll.connection import Topics
@@ -82,6 +83,10 @@ class Batch:
     def write(self, path: Path) -> None:
         """Write what there is to a file, and forget it."""
         _write(self._rows, RECORDS, path)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what there is; the offsets go on."""
         self._rows.clear()
 
 
@@ -105,6 +110,13 @@ def write_snapshots(topics: Sequence[ControlTopic], path: Path) -> None:
     _write(list(map(astuple, rows)), _SNAPSHOTS, path)
 
 
+def append_snapshots(spark: SparkSession, settings: Settings, file: Path) -> None:
+    """Append the rows of a file of `write_snapshots` to their table."""
+    rows = spark.read.parquet(str(file.absolute()))
+    columns = [rows[field.name].cast(field.dataType) for field in schema_of(SNAPSHOTS.row)]
+    append(rows.select(*columns), path_of(settings.warehouse, SNAPSHOTS))
+
+
 def _write(rows: Sequence[tuple[object, ...]], schema: pa.Schema, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
@@ -123,12 +135,10 @@ def main(arguments: list[str] | None = None) -> int:
         ensure_tables(spark, settings.warehouse)
         write = record.writer(settings.warehouse, Topics())
         for number, file in enumerate(given.files):
-            rows = spark.read.parquet(str(file.absolute()))
             if file.name.startswith(SNAPSHOTS.name):
-                columns = [rows[field.name].cast(field.dataType) for field in schema_of(SNAPSHOTS.row)]
-                append(rows.select(*columns), path_of(settings.warehouse, SNAPSHOTS))
+                append_snapshots(spark, settings, file)
             else:
-                write(rows, number)
+                write(spark.read.parquet(str(file.absolute())), number)
     finally:
         spark.stop()
     return 0

@@ -7,6 +7,7 @@ from bench import (
     budgets,
     change_figures,
     failover_figures,
+    growth_figures,
     heartbeats,
     holds,
     latency_figures,
@@ -21,6 +22,7 @@ from bench import (
 )
 from bench.change_figures import Changes
 from bench.failover_figures import Failover
+from bench.growth_figures import LedgerGrowth
 from bench.latency_figures import Wakes
 from bench.ledger_figures import Growth
 from bench.long_figures import Long
@@ -47,6 +49,7 @@ class Others(NamedTuple):
     failover: Failover | None = None
     moments: Moments | None = None
     long: Long | None = None
+    growth: LedgerGrowth | None = None
 
 
 def make() -> None:
@@ -70,6 +73,7 @@ def current() -> str:
             results.read(failover_figures.FAILOVER, Failover),
             results.read(moment_figures.MOMENTS, Moments),
             results.read(long_figures.LONG, Long),
+            results.read(growth_figures.GROWTH, LedgerGrowth),
         ),
     )
 
@@ -89,6 +93,7 @@ def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
         ("The web page", page_figures.section(others.served)),
         ("A whole ledger", ledger_figures.section(others.ledger)),
         ("Ledgers of millions of events", long_figures.section(others.long)),
+        ("The growth of a ledger", growth_figures.section(others.growth)),
         ("The state at any moment", moment_figures.section(others.moments)),
         ("A soak", soak_figures.section(others.soaked)),
         ("The loss of a coordinator", failover_figures.section(others.failover)),
@@ -99,10 +104,10 @@ def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
 
 This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
 `python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load`,
-`python -m bench.ledger_questions`, `python -m bench.long_ledgers`, `python -m bench.any_moment`,
-`python -m bench.failover` and `make soak ARGS="--publish"` write it, each from its own figures in `bench/*.json`. A
-time is the median of its rounds, and the best round is in brackets. A ratio is the ratio of two medians of one run. No
-test depends on these figures.
+`python -m bench.ledger_questions`, `python -m bench.long_ledgers`, `python -m bench.ledger_growth`,
+`python -m bench.any_moment`, `python -m bench.failover` and `make soak ARGS="--publish"` write it, each from its own
+figures in `bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the ratio of
+two medians of one run. No test depends on these figures.
 
 Measured on {machine.measured}: {machine.sentence_with_load}
 {_warnings(machine, others)}
