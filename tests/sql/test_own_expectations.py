@@ -35,7 +35,11 @@ def test_own_expectations_are_judged_on_all_rows_beside_our_rules(day: Path, wak
     assert green["results"][0]["result"]["element_count"] == rows > 0
     assert (project / "checkpoints" / "own rebalances.json").is_file()
     site = project / "uncommitted" / "data_docs" / "local_site"
-    assert {path.stem for path in (site / "expectations").glob("*.html")} == {"assignments", "own rebalances"}
+    assert {path.stem for path in (site / "expectations").glob("*.html")} == {
+        "assignments",
+        "history",
+        "own rebalances",
+    }
     assert len(list((site / "validations" / "own rebalances").rglob("*.html"))) == 2
     index = (site / "index.html").read_text(encoding="utf-8")
     assert "own rebalances" in index
