@@ -106,8 +106,8 @@ This page is generated; do not edit it. `make bench` (a minute or two), `python 
 `python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load`,
 `python -m bench.ledger_questions`, `python -m bench.long_ledgers`, `python -m bench.ledger_growth`,
 `python -m bench.any_moment`, `python -m bench.failover` and `make soak ARGS="--publish"` write it, each from its own
-figures in `bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the ratio of
-two medians of one run. No test depends on these figures.
+figures in `bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the ratio
+of two medians of one run. No test depends on these figures.
 
 Measured on {machine.measured}: {machine.sentence_with_load}
 {_warnings(machine, others)}
