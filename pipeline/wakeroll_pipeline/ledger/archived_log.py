@@ -338,9 +338,25 @@ def records_query(stretches: Collection[Stretch]) -> str:
 
 
 def records_in_order(ledger: Ledger, stretch: Stretch) -> Iterator[Record]:
-    """Yield the archived records that a replay of a stretch needs, in the order of their offsets."""
-    for row in ledger.stream(f"{records_query([stretch])} order by events.offset"):
-        yield Record(*row)
+    """Yield the archived records that a replay of a stretch needs, in the order of their offsets.
+
+    They are sorted in windows, so the memory does not grow with their number.
+    """
+    records = records_query([stretch])
+    for first, last in windows(stretch.after + 1, stretch.last):
+        for row in ledger.stream(f"{records} and events.offset between {first} and {last} order by events.offset"):
+            yield Record(*row)
+
+
+def windows(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last position of each window in which rows are sorted."""
+    for begin in range(first, last + 1, SORTED_POSITIONS):
+        yield begin, min(begin + SORTED_POSITIONS - 1, last)
+
+
+SORTED_POSITIONS = 250_000
+"""Positions of a stream whose rows are sorted together. DuckDB would otherwise sort a whole stream, values included, in
+temporary files as large as the decoded rows. Each window opens the files of the table again: 0.25 ms of CPU each."""
 
 
 def place_of(ledger: Ledger, group_id: str, partitions: int, at_ms: int | None = None) -> ControlPartition:

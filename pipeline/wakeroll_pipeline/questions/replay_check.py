@@ -23,6 +23,7 @@ from wakeroll_pipeline.ledger.archived_log import (
     places_of,
     records_in_order,
     stretches_of,
+    windows,
     with_snapshots,
 )
 from wakeroll_pipeline.ledger.ledger import Ledger
@@ -146,13 +147,24 @@ def check_stretch(
 ) -> Checked:
     """Replay a stretch of a ledger, and compare; the arguments are those of `plan_replay`."""
     records = records_in_order(ledger, stretch)
-    recorded = f"select seq, json from decisions where {recorded_in(ledger, period, group_id)} and {_is_of(stretch)}"
-    rows = ledger.stream(f"{recorded} order by era, seq", **_value_of(group_id))
+    recorded = _recorded_in_order(ledger, stretch, period, group_id)
 
     def compare(offset: int, states: Sequence[bytes]) -> list[str]:
         return differs(ledger, stretch, offset, states)
 
-    return check(stretch, partitions, records, rows, period, group_id, compare)
+    return check(stretch, partitions, records, recorded, period, group_id, compare)
+
+
+def _recorded_in_order(
+    ledger: Ledger, stretch: Stretch, period: Period, group_id: str | None
+) -> Iterator[tuple[int, str]]:
+    """Yield seq and JSON of the recorded decisions of a stretch and a period, ordered by seq."""
+    recorded = f"from decisions where {recorded_in(ledger, period, group_id)} and {_is_of(stretch)}"
+    [ends] = ledger.rows(f"select min(seq) as first_seq, max(seq) as last_seq {recorded}", **_value_of(group_id))
+    if ends.first_seq is not None:
+        for first, last in windows(ends.first_seq, ends.last_seq):
+            part = f"select seq, json {recorded} and seq between {first} and {last} order by seq"
+            yield from ledger.stream(part, **_value_of(group_id))
 
 
 def check(
@@ -179,7 +191,7 @@ def check(
     snapshots, unequal = 0, []
     left = _InOrder(recorded)
     events = compared = not_recorded = lost = 0
-    found: list[Difference] = []
+    found = _Differences()
     for record in records:
         if not stretch.after < record.offset <= stretch.last:
             continue
@@ -199,7 +211,7 @@ def check(
         for decision in decisions:
             if group_id not in (None, decision.group_id):
                 continue
-            found += [Difference(seq, was, None) for seq, was in left.before(decision.seq)]
+            found.add_recorded(left.before(decision.seq))
             was = left.take(decision.seq)
             is_due = stretch.due_ms is not None and record.timestamp_ms <= stretch.due_ms
             if was is None and is_lost(stretch.lost, decision.seq):
@@ -211,21 +223,42 @@ def check(
             compared += 1
             now = encode_decision(decision).decode()
             if now != was:
-                found.append(Difference(decision.seq, was, now))
-    found += [Difference(seq, was, None) for seq, was in left.rest()]
-    only_recorded = sum(one.decided is None for one in found)
+                found.add(Difference(decision.seq, was, now))
+    found.add_recorded(left.rest())
     return Checked(
         shard=stretch.shard_name,
         after=stretch.after,
         events=events,
-        compared=compared + only_recorded,
+        compared=compared + found.only_recorded,
         not_recorded=not_recorded,
-        differences=len(found),
-        first=found[:SHOWN],
+        differences=found.count,
+        first=found.first,
         lost=lost,
         snapshots=snapshots,
         unequal=unequal,
     )
+
+
+class _Differences:
+    """The decisions that differ: all are counted, and the first ones are kept."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.only_recorded = 0
+        """Number of those that the replay does not make."""
+        self.first: list[Difference] = []
+
+    def add(self, one: Difference) -> None:
+        """Add a decision that differs."""
+        self.count += 1
+        if len(self.first) < SHOWN:
+            self.first.append(one)
+
+    def add_recorded(self, decisions: Iterable[tuple[int, str]]) -> None:
+        """Add recorded decisions, each with its seq and JSON, that the replay does not make."""
+        for seq, was in decisions:
+            self.only_recorded += 1
+            self.add(Difference(seq, was, None))
 
 
 class _InOrder:

@@ -38,6 +38,7 @@ def check_in_duckdb(
     """
     outcomes: list[RuleResult] = []
     chains = ChainCheck() if chains is None else chains
+    ledger.bound_memory()
     chains.leave_out_checked_rows(ledger)
     for suite, rules in all_rules().items():
         asked = [rule for rule in rules if names is None or rule.table in names]

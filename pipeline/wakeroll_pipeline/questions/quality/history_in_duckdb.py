@@ -1,6 +1,6 @@
 """Rows that break a rule of the suite `HISTORY`, found by DuckDB and by the model: see `comparison_rules`."""
 
-from collections import Counter, namedtuple
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +31,7 @@ from wakeroll_pipeline.questions.quality.model_rules import (
 )
 from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken, never_null
 from wakeroll_pipeline.questions.quality.record_types import RULES_OF_EVENTS, violations_in_types
+from wakeroll_pipeline.questions.quality.row_windows import rows_in_order, stream_rows
 from wakeroll_pipeline.questions.quality.rule import SHOWN, Rule
 from wakeroll_pipeline.questions.quality.snapshot_rules import (
     RULES_OF_SNAPSHOTS,
@@ -40,7 +41,8 @@ from wakeroll_pipeline.questions.quality.snapshot_rules import (
 from wakeroll_pipeline.questions.quality.unanswered_records import answers_due
 from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, VIEWS, view_queries
 
-_FETCHED = 10_000
+_INSERTED = 10_000
+"""Records that are inserted into the table `awaited` at once."""
 KEPT = 100
 """Violations of a rule that are kept; all are counted."""
 
@@ -162,7 +164,7 @@ def history_in_duckdb(
         if name in wanted:
             text = f"select '{name}' as rule, cast(columns(*) as varchar) from ({query}) as broken order by \"at\""
             with reading(name):
-                found.add(tuple(row) for row in _stream(connection, text))
+                found.add(tuple(row) for row in stream_rows(connection, text))
     return found
 
 
@@ -187,11 +189,9 @@ def _create_awaited(connection: DuckDBPyConnection) -> None:
     columns = ", ".join(f'"{name}" {type_}' for name, type_ in _AWAITED.items())
     connection.execute(f"create or replace table awaited ({columns})")
     due = answers_due(
-        _stream(
-            connection, _in_order(_EVENTS.format(is_complete=_is_complete(EVENTS)), ("topic", "partition"), "offset")
-        )
+        rows_in_order(connection, _EVENTS.format(is_complete=_is_complete(EVENTS)), ("topic", "partition"), "offset")
     )
-    while some := [msgspec.structs.asdict(one) for one in islice(due, _FETCHED)]:
+    while some := [msgspec.structs.asdict(one) for one in islice(due, _INSERTED)]:
         connection.register("due", pa.Table.from_pylist(some))
         connection.execute("insert into awaited by name select * from due")
         connection.unregister("due")
@@ -228,41 +228,28 @@ def _rows_of(table: Table) -> str:
     return _ROWS.format(table=table.name, is_complete=_is_complete(table))
 
 
-def _in_order(query: str, stream: Sequence[str], position: str) -> str:
-    """Return a query of the same rows: each stream together, and sorted by position."""
-    return f"from ({query}) as rows order by {', '.join(map(quoted, (*stream, position)))}"
-
-
-def _stream(connection: DuckDBPyConnection, query: str, fetched: int = _FETCHED) -> Iterator[Any]:
-    """Yield the rows of a query as named tuples; the memory does not grow with their number."""
-    found = connection.cursor().execute(query)
-    row_type = namedtuple("Row", [column[0] for column in found.description or ()])  # type: ignore[misc]
-    while rows := found.fetchmany(fetched):
-        yield from map(row_type._make, rows)
-
-
 def _asked(violations: Callable[[Iterable[Any], Lost], Iterator[Broken]], query: str) -> Callable[..., Iterator[Any]]:
     def look(connection: DuckDBPyConnection, lost: Lost) -> Iterator[Any]:
-        for one in violations(_stream(connection, _in_order(query, ("shard",), "seq")), lost):
+        for one in violations(rows_in_order(connection, query, ("shard",), "seq"), lost):
             yield one.rule, one.at, one.found, one.expected
 
     return look
 
 
 def _mistyped(connection: DuckDBPyConnection, _: Lost) -> Iterator[Any]:
-    for one in violations_in_types(_stream(connection, _SUSPECT_TYPES)):
+    for one in violations_in_types(stream_rows(connection, _SUSPECT_TYPES)):
         yield one.rule, one.at, one.found, one.expected
 
 
 def _broken_view(view: str, connection: DuckDBPyConnection, lost: Lost) -> Iterator[Any]:
     query = view_queries(has_losses=bool(lost))[view]
-    yield from map(tuple, _stream(connection, f'from ({query}) as broken order by "at"'))
+    yield from map(tuple, stream_rows(connection, f'from ({query}) as broken order by "at"'))
 
 
 def _broken_snapshots(connection: DuckDBPyConnection, _: Lost) -> Iterator[Any]:
     # One by one: a state has up to a hundred megabytes.
     to_check = f"from ({SNAPSHOTS_TO_CHECK}) as snapshots where {_is_complete(SNAPSHOTS)}"
-    for one in violations_in_snapshots(_stream(connection, to_check, fetched=1)):
+    for one in violations_in_snapshots(stream_rows(connection, to_check, fetched=1)):
         yield one.rule, one.at, one.found, one.expected
 
 
