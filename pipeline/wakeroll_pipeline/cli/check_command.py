@@ -27,7 +27,7 @@ from wakeroll_pipeline.cli.ci_reports import (
     write_junit,
 )
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
-from wakeroll_pipeline.cli.open_ledger import engine_for, ledger, reading, session, warehouse_of
+from wakeroll_pipeline.cli.open_ledger import announce, ledger, reading, session, warehouse_of
 from wakeroll_pipeline.cli.options import (
     AsJson,
     ConfigFile,
@@ -141,7 +141,7 @@ def check(
     settings = settings_of(
         config, look_for_run=False, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home
     )
-    chosen: Engine = "duckdb" if engine is None and since is not None else engine or engine_for(settings)
+    chosen: Engine = engine or "duckdb"
     if chosen == "spark" or not no_docs:
         try:
             with lean_imports() if chosen == "duckdb" else nullcontext():
@@ -281,8 +281,14 @@ def _check_in_duckdb(
         from wakeroll_pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 
         assert isinstance(opened, DuckLedger)
+        if names is None and not chains.since:
+            announce(opened.opened.rows, _US_PER_ROW)
         outcomes = check_in_duckdb(opened, names, chains)
         return outcomes, tables_looked_at(opened)
+
+
+_US_PER_ROW = 25
+"""CPU time of all rules per row of the tables (docs/performance.md)."""
 
 
 def _check_in_spark(

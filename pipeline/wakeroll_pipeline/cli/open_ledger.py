@@ -111,10 +111,29 @@ _SECONDS_PER_GIB = 40
 """Time in which one core reads a GiB of files (s): an estimate, which was not measured with large tables."""
 
 
+def announce(rows: int, us_per_row: float, processes: int = 1) -> None:
+    """Say on standard error how long a question about all rows will take, if that is a minute or more.
+
+    Args:
+        rows: number of rows that the question reads.
+        us_per_row: its CPU time per row (µs).
+        processes: number of processes that share the work.
+    """
+    seconds = rows * us_per_row / 1e6 / processes
+    if seconds >= _LONG_S:
+        minutes = max(1, round(seconds / 60))
+        cores = f"{processes} idle cores" if processes > 1 else "an idle core"
+        complain(f"the question reads {rows:,} rows, which takes about {minutes} min on {cores}")
+
+
+_LONG_S = 60
+
+
 def engine_for(settings: Settings) -> Engine:
     """Return the engine for the tables of a home: Spark, if they are large; then say so, and how long it will take.
 
-    For commands that need it before they open the tables; `ledger` finds it by itself.
+    For `marts`, which needs it before dbt opens the tables; `ledger` finds it by itself. `check` and `replay` have
+    bounded memory in DuckDB, so they use Spark only if it is named.
 
     Raises:
         InvalidUsage: there are no tables; or they are large, and Spark is not installed.

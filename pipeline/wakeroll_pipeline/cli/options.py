@@ -156,8 +156,8 @@ EngineName = Annotated[
     Engine | None,
     typer.Option(
         "--engine",
-        help="Program that reads the tables: duckdb, in this process, or spark; default: duckdb, and spark if their "
-        "files have more than 8 GiB.",
+        help="Program that reads the tables: duckdb, in this process, or spark; default: duckdb. Except for check and "
+        "replay, the default is spark if the files have more than 8 GiB.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]

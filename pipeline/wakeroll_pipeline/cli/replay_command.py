@@ -1,5 +1,6 @@
 """The `replay` command: decide again from the archived log, and compare with the recorded decisions."""
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +12,14 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 from wakeroll_model.decision_order import without_era
 from wakeroll_model.records import UNREADABLE
+from wakeroll_model.rows import EVENTS
 from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
-from wakeroll_pipeline.cli.open_ledger import engine_for, ledger
+from wakeroll_pipeline.cli.open_ledger import announce, ledger
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions.tables_looked_at import tables_looked_at
 
 if TYPE_CHECKING:
@@ -75,7 +78,7 @@ def replay(
     if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
         raise InvalidUsage(f"the period is empty ({period}); --from must be before --to")
     settings = settings_of(config, home=home)
-    chosen = engine or engine_for(settings)
+    chosen: Engine = engine or "duckdb"
     clock = RunClock("replay", run_name, chosen, settings.warehouse)
     with reported_failure(clock, as_json=as_json, junit=junit), ledger(settings, out, chosen) as opened:
         if group is None:
@@ -120,11 +123,18 @@ def _replay_all(opened: Ledger, partitions: int, period: "Period") -> "list[Chec
 
         assert isinstance(opened, SparkLedger)
         return replay_in_spark(opened, partitions, period)
+    from wakeroll_pipeline.ledger.archived_log import Period
     from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
     from wakeroll_pipeline.questions.replay_here import replay_here
 
     assert isinstance(opened, DuckLedger)
+    if period == Period():
+        announce(opened.opened.rows_of(EVENTS), _US_PER_EVENT, os.cpu_count() or 1)
     return replay_here(opened, partitions, period)
+
+
+_US_PER_EVENT = 30
+"""CPU time of a replay per record of the archived log (docs/performance.md)."""
 
 
 def _is_open(one: "Checked") -> bool:

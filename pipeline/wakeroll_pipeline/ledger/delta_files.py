@@ -252,6 +252,13 @@ def size_of(delta: DeltaTable) -> int:
     return sum(sizes_of(delta))
 
 
+def number_of_rows(delta: DeltaTable) -> int:
+    """Return the number of rows of a table, by the statistics in its log; files without statistics count as empty."""
+    actions: Any = delta.get_add_actions(flatten=True)
+    counts = actions.column("num_records").to_pylist() if "num_records" in actions.schema.names else []
+    return sum(count or 0 for count in counts)
+
+
 def sizes_of(delta: DeltaTable) -> list[int]:
     """Return the sizes (bytes) of the files of a table, in the order of `files_of`."""
     actions: Any = delta.get_add_actions(flatten=True)

@@ -27,6 +27,7 @@ from wakeroll_pipeline.ledger.delta_files import (
     failing_query,
     is_delta,
     literal,
+    number_of_rows,
     open_delta,
     quoted,
     reading,
@@ -276,6 +277,15 @@ class Opened(NamedTuple):
     def size(self) -> int:
         """Size of the files of all tables (bytes)."""
         return sum(map(size_of, self.deltas.values()))
+
+    @property
+    def rows(self) -> int:
+        """Number of the rows of all tables."""
+        return sum(map(number_of_rows, self.deltas.values()))
+
+    def rows_of(self, table: Table) -> int:
+        """Return the number of rows of a table; 0 if it cannot be read."""
+        return number_of_rows(self.deltas[table.name]) if table.name in self.deltas else 0
 
 
 def open_tables(
