@@ -169,16 +169,26 @@ class Table:
     """Column with the time that retention uses, epoch ms."""
     is_optional: bool = False
     """Whether a ledger of an earlier version may lack the table; then it is read as an empty one."""
+    grouped_by: str | None = None
+    """Column by which a compacted file is sorted before stream and position; None: by these alone."""
+
+    @property
+    def layout(self) -> tuple[str, ...]:
+        """Columns by which a compacted file is sorted."""
+        first = () if self.grouped_by is None else (self.grouped_by,)
+        return *first, *self.stream, self.position
 
 
 _RECORD = ("topic", "partition", "offset")
 DECIDED = ("shard", "seq")
 """Columns that identify a decision, and any row made from it."""
 
-EVENTS = Table("events", EventRow, ("topic", "partition"), "offset", _RECORD)
-DECISIONS = Table("decisions", DecisionRow, ("partition", "shard"), "seq", DECIDED)
-ASSIGNMENTS = Table("assignments", AssignmentRow, ("partition", "shard"), "seq", DECIDED, at="from_ms")
-OFFSETS = Table("offsets", OffsetRow, ("partition", "shard"), "seq", DECIDED)
+EVENTS = Table("events", EventRow, ("topic", "partition"), "offset", _RECORD, grouped_by="type")
+DECISIONS = Table("decisions", DecisionRow, ("partition", "shard"), "seq", DECIDED, grouped_by="kind")
+ASSIGNMENTS = Table(
+    "assignments", AssignmentRow, ("partition", "shard"), "seq", DECIDED, at="from_ms", grouped_by="group_id"
+)
+OFFSETS = Table("offsets", OffsetRow, ("partition", "shard"), "seq", DECIDED, grouped_by="group_id")
 
 SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset", ("topic", "partition", "era", "offset"))
 DIVERGENCES = Table(

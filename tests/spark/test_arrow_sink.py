@@ -11,7 +11,8 @@ from msgspec import structs
 from tests.support.ledgers import highest_positions
 from wakeroll_model.rows import EVENTS, EventRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
-from wakeroll_pipeline.ledger.maintenance import clean, compact, session_for_upkeep
+from wakeroll_pipeline.ledger.compaction import compact
+from wakeroll_pipeline.ledger.maintenance import clean, session_for_upkeep
 from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
 from wakeroll_pipeline.recovery.checkpoint_state import number_of_recording
 from wakeroll_pipeline.recovery.record_turn import Turn
@@ -65,7 +66,7 @@ def test_spark_reads_compacts_and_cleans_what_the_sink_appends(spark, table):
     assert (table.path / "_delta_log" / f"{99:020}.checkpoint.parquet").exists()
     assert offsets_in(spark, table) == list(range(105))
 
-    compact(session_for_upkeep(spark), table)
+    compact(table, EVENTS)
     clean(session_for_upkeep(spark), table)
     sink.append(rows(105, 106), table)
 

@@ -16,7 +16,8 @@ from wakeroll_model.config import SNAPSHOT_SPAN
 from wakeroll_model.rows import CHAIN, DECISIONS, DIVERGENCES, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from wakeroll_model.shard_state import VERSION
 from wakeroll_pipeline.ledger.archived_log import Period, cut_logs
-from wakeroll_pipeline.ledger.maintenance import Upkeep, clean, compact, session_for_upkeep
+from wakeroll_pipeline.ledger.compaction import compact
+from wakeroll_pipeline.ledger.maintenance import Upkeep, clean, session_for_upkeep
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, forget, past_of
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
@@ -283,7 +284,7 @@ def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_pa
         append(spark.createDataFrame([row], schema_of(EVENTS.row)), path)
     assert live_files(spark, tmp_path, EVENTS) == 8
 
-    compact(session, path)  # ... and the process dies here
+    compact(path, EVENTS)  # ... and the process dies here
     assert live_files(spark, tmp_path, EVENTS) == 1
     assert len(list(folder.glob("*.parquet"))) == 9
     old = spark.read.format("delta").option("versionAsOf", 9).load(str(path))

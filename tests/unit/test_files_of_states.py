@@ -11,7 +11,7 @@ from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.rows import SNAPSHOTS, SnapshotRow
 from wakeroll_model.shard_state import VERSION
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
-from wakeroll_pipeline.ledger.maintenance import compact_states
+from wakeroll_pipeline.ledger.compaction import compact
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage.parquet_files import STATES
 from wakeroll_pipeline.storage.place import Place
@@ -50,7 +50,7 @@ def test_many_files_become_one_whose_rows_are_read_one_by_one(table):
     """Snapshots are taken every few seconds under load, and each state may have many megabytes."""
     before = DeltaTable(table).to_pyarrow_table().sort_by([("topic", "ascending"), ("offset", "ascending")])
 
-    compact_states(None, Place.of(table))  # type: ignore[arg-type]
+    compact(Place.of(table), SNAPSHOTS)
 
     [file] = files(table)
     assert file.stat().st_size < SIZE
@@ -60,9 +60,9 @@ def test_many_files_become_one_whose_rows_are_read_one_by_one(table):
 
 
 def test_a_table_that_is_compact_gets_no_commit(table):
-    compact_states(None, Place.of(table))  # type: ignore[arg-type]
+    compact(Place.of(table), SNAPSHOTS)
     version = DeltaTable(table).version()
 
-    compact_states(None, Place.of(table))  # type: ignore[arg-type]
+    compact(Place.of(table), SNAPSHOTS)
 
     assert DeltaTable(table).version() == version

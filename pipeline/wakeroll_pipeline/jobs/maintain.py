@@ -16,9 +16,10 @@ from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.jobs.maintained_parts import ForgetResults, Kind, parts_of
 from wakeroll_pipeline.ledger.chains import Chains
+from wakeroll_pipeline.ledger.compaction import NotCompacted, compact, small_files_of
 from wakeroll_pipeline.ledger.delta_files import bounds_of, is_delta, open_delta, sizes_of
 from wakeroll_pipeline.ledger.expired_versions import delete_expired, expired_of
-from wakeroll_pipeline.ledger.maintenance import SMALL_BYTES, Upkeep, compact_without_spark
+from wakeroll_pipeline.ledger.maintenance import Upkeep
 from wakeroll_pipeline.ledger.retention import kept_from
 from wakeroll_pipeline.ledger.table_damage import problem_in
 from wakeroll_pipeline.ledger.tables import path_of
@@ -131,7 +132,7 @@ def plan(settings: Settings, forget_results: ForgetResults) -> Report:
     for table in _tables(settings):
         folder = path_of(settings.warehouse, table)
         delta, before = open_delta(folder), small_files.files(folder)
-        small = sum(size < SMALL_BYTES for size in sizes_of(delta))
+        small = len(small_files_of(delta, table))
         from_ms = kept_from(table, now, settings.keep_events_ms, settings.keep_decisions_ms)
         bounds = bounds_of(delta, table.at) if table in RECORDED else None
         planned.append(
@@ -180,10 +181,11 @@ def _maintain_tables(settings: Settings, session: Session, locks: ProcessLocks, 
         folder = path_of(settings.warehouse, table)
         turn.confirm()
         try:
-            compact_without_spark(folder)
+            while compact(folder, table):
+                turn.confirm()
             keep = (0, now_ms(), 0) if newest_only else (settings.keep_versions_ms, now_ms())
             delete_expired(folder, *keep)
-        except (DeltaError, OSError) as error:
+        except (DeltaError, NotCompacted, OSError) as error:
             failures.append(Failure(f"combine and clean the files of {table.name}", error))
         done.append(_maintained(table.name, "table", before[table.name], small_files.files(folder)))
     return Report(done, (), failures)

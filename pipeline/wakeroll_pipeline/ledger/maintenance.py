@@ -8,7 +8,7 @@ files that no kept version needs.  So a crash is harmless at any point: the next
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Lock
@@ -18,11 +18,10 @@ from pyspark.sql import SparkSession
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
-from wakeroll_pipeline.ledger.delta_files import open_delta, sizes_of
+from wakeroll_pipeline.ledger.compaction import compact
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, Rewriting, forget, past_of
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.settings import Settings
-from wakeroll_pipeline.storage.parquet_files import HOOKS, SMALL_VALUES, STATES
 from wakeroll_pipeline.storage.place import Place
 
 APPENDING = Lock()
@@ -30,25 +29,17 @@ APPENDING = Lock()
 
 log = logging.getLogger("wakeroll.upkeep")
 
-SMALL_BYTES = 8 * 1024 * 1024
-"""Size of a file below which it is combined with others."""
-
 _CONFS = {
-    # Larger files are not compacted again: the cost of a round grows with the new rows, not with the table.
-    "spark.databricks.delta.optimize.minFileSize": str(SMALL_BYTES),
-    "spark.databricks.delta.optimize.maxFileSize": str(32 * 1024 * 1024),
-    # As the files that are combined (`wakeroll_pipeline.sinks.arrow_sink`).
+    # As other files (`wakeroll_pipeline.ledger.compaction`).
     "spark.sql.parquet.compression.codec": "zstd",
-    # Appends by Spark write no statistics, which would cost more than they save.  For a compacted file, which spans
-    # minutes, they show whether it has old rows.
+    # Appends by Spark write no statistics, which would cost more than they save.  For a file of which old rows were
+    # deleted, they show when that is due again.
     "spark.databricks.delta.stats.collect": "true",
     # Otherwise thousands of tasks list a folder: 80 s instead of 2 s.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 
 Step = Callable[[], None]
-Work = Callable[[SparkSession, Place], None]
-"""Maintains the table in a folder."""
 Report = Callable[[str, float, bool], None]
 """Receives the name of a step, its duration in seconds, and whether it succeeded."""
 
@@ -135,17 +126,23 @@ class Upkeep:
         self._round_s = now_s + settings.upkeep_interval_ms / 1_000
         if now_s >= self._forget_s:
             self._steps.append(("find old rows", self._find_old))
-        self._steps += self._of_each_table("compact", compact, {SNAPSHOTS: compact_states})
+        self._steps += self._of_each_table("compact", self._compact)
         if now_s >= self._clean_s:
             self._clean_s = now_s + settings.keep_versions_ms / 1_000
-            self._steps += self._of_each_table("clean", clean)
+            self._steps += self._of_each_table("clean", self._clean)
 
-    def _of_each_table(self, what: str, do: Work, others: Mapping[Table, Work] = {}) -> list[tuple[str, Step]]:
-        def look_after(table: Table) -> None:
-            with _alone_with(table):
-                others.get(table, do)(self._spark, path_of(self._settings.warehouse, table))
+    def _of_each_table(self, what: str, do: Callable[[Table], None]) -> list[tuple[str, Step]]:
+        return [(f"{what} {table.name}", partial(do, table)) for table in self._tables]
 
-        return [(f"{what} {table.name}", partial(look_after, table)) for table in self._tables]
+    def _compact(self, table: Table) -> None:
+        with _alone_with(table):
+            has_merged = compact(path_of(self._settings.warehouse, table), table)
+        if has_merged:
+            self._steps.appendleft((f"compact {table.name}", partial(self._compact, table)))
+
+    def _clean(self, table: Table) -> None:
+        with _alone_with(table):
+            clean(self._spark, path_of(self._settings.warehouse, table))
 
     def _find_old(self) -> None:
         settings = self._settings
@@ -186,38 +183,6 @@ def session_for_upkeep(spark: SparkSession) -> SparkSession:
 def _alone_with(table: Table) -> AbstractContextManager[object]:
     """Return the lock that keeps other threads from appending; only `snapshots` has another thread that appends."""
     return APPENDING if table is SNAPSHOTS else nullcontext()
-
-
-def compact(spark: SparkSession, path: Place) -> None:
-    """Merge small files into larger ones; the rows do not change."""
-    DeltaTable.forPath(spark, path.for_spark()).optimize().executeCompaction()
-
-
-def compact_without_spark(path: Place) -> bool:
-    """Merge small files into larger ones, if there are several; the rows do not change. Return whether it did."""
-    table = open_delta(path)
-    if sum(size < SMALL_BYTES for size in sizes_of(table)) < 2:
-        return False
-    is_of_states = path.name == SNAPSHOTS.name
-    table.optimize.compact(
-        target_size=_FILE_OF_STATES if is_of_states else 4 * SMALL_BYTES,
-        max_concurrent_tasks=1,
-        writer_properties=STATES if is_of_states else SMALL_VALUES,
-        post_commithook_properties=HOOKS,
-    )
-    return True
-
-
-def compact_states(_spark: SparkSession, path: Place) -> None:
-    """Merge small files of states into larger ones; the rows do not change.
-
-    Not with Spark, which would read and write all states of a file at once, in the driver's heap.
-    """
-    compact_without_spark(path)
-
-
-_FILE_OF_STATES = 8 * 1024 * 1024
-"""Size of a file of states (bytes), of some 100 MB of states. Spark copies those that stay when it deletes old rows."""
 
 
 def clean(spark: SparkSession, path: Place) -> None:
