@@ -22,8 +22,8 @@ from wakeroll.connection import Topics
 from wakeroll_model.rows import RECORDED, SNAPSHOTS
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.jobs.snapshot_schedule import BYTES_PER_RECORD
+from wakeroll_pipeline.ledger.compaction import compact
 from wakeroll_pipeline.ledger.delta_files import open_delta
-from wakeroll_pipeline.ledger.maintenance import compact, session_for_upkeep
 from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.session import start_session
@@ -84,9 +84,9 @@ def _case(spark: SparkSession, folder: Path, groups: int, seconds: int, *, is_at
         append_batch(rows, number)
         batch_ms.append(round((time.monotonic() - began) * 1_000, 1))
     appended = {table.name: _stored(path_of(settings.warehouse, table)) for table in RECORDED}
-    upkeep = session_for_upkeep(spark)
     for table in RECORDED:
-        compact(upkeep, path_of(settings.warehouse, table))
+        while compact(path_of(settings.warehouse, table), table):
+            pass
     tables = {
         table.name: Grown(rows, size, number, _stored(path_of(settings.warehouse, table))[1])
         for table in RECORDED
