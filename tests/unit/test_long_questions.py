@@ -8,6 +8,7 @@ from tests.support.chained_ledgers import append, append_snapshots, create_table
 from tests.support.ledgers import a_day
 from wakeroll_model.rows import DECISIONS, EVENTS
 from wakeroll_pipeline.cli import open_ledger
+from wakeroll_pipeline.ledger import duck_ledger as duck_module
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.delta_files import number_of_rows
 from wakeroll_pipeline.ledger.duck_ledger import delta_table, duck_ledger
@@ -44,3 +45,22 @@ def test_the_number_of_rows_is_known_without_reading_them(home):
 
         assert ledger.opened.rows_of(EVENTS) == count.rows > 0
         assert number_of_rows(delta_table(home / "warehouse", DECISIONS)) < ledger.opened.rows
+
+
+def test_a_question_that_needs_more_memory_is_answered_all_the_same(home, wakeroll, monkeypatch):
+    """A bound on memory must not make a check fail that worked without it."""
+    limits = []
+    usual = wakeroll("check", "--no-docs", "--home", str(home))
+    monkeypatch.setattr(duck_module, "_BOUND_MIB", 1)
+    with duck_ledger(home / "warehouse") as ledger:
+
+        def question():
+            limits.extend(ledger.rows("select current_setting('memory_limit') as bytes"))
+            return ledger.rows("select count(*) as rows from (select * from range(1000000) order by hash(range))")
+
+        [count] = ledger.in_bounded_memory(question)
+
+    assert count.rows == 1_000_000
+    assert len(limits) == 2
+    assert wakeroll("check", "--no-docs", "--home", str(home)) == usual
+    assert usual[0] == 0

@@ -6,10 +6,10 @@
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import duckdb
 from deltalake import DeltaTable
@@ -49,11 +49,13 @@ from wakeroll_pipeline.ledger.view_queries import ERA, Engine, declared_views, f
 from wakeroll_pipeline.storage.place import Folder, Place
 from wakeroll_pipeline.storage.small_files import StorageFailed
 
+Answer = TypeVar("Answer")
+
 _FETCHED = 10_000
 """Rows that `stream` fetches at once."""
 
-_BOUND = "320MiB"
-"""Memory of DuckDB for sorts, joins and groups of all rows. Some of its operators fail with 128 MiB."""
+_BOUND_MIB = 320
+"""Memory of DuckDB for questions about all rows (MiB). Sorts of a window of rows sometimes fail with 128."""
 
 _PERIODS_MS = tuple(hours * 3_600_000 for hours in (2, 8, 32, 128))
 """Lengths of periods (ms). The first has a snapshot of each shard unless the coordinator was busy or did not run, and
@@ -173,12 +175,23 @@ class DuckLedger:
         _create_views(connection)
         return DuckLedger(connection, self.warehouse, self.opened)
 
-    def bound_memory(self) -> None:
-        """Let DuckDB use temporary files instead of more than `_BOUND` of memory, for a question that reads all rows.
+    def in_bounded_memory(self, question: Callable[[], Answer]) -> Answer:
+        """Return the answer to a question about all rows, for which DuckDB uses temporary files instead of more memory.
 
-        By default, it uses four fifths of the machine's memory.
+        By default, it uses four fifths of the machine's memory. Some of its operators cannot do their work in files
+        alone: if the memory is too small for one of them, the question is asked again with the default.
+
+        Args:
+            question: reads this ledger; it may be called twice.
         """
-        self.connection.execute(f"set global memory_limit = {literal(_BOUND)}")
+        self.connection.execute(f"set global memory_limit = {literal(f'{_BOUND_MIB}MiB')}")
+        try:
+            return question()
+        except duckdb.OutOfMemoryException:
+            pass
+        finally:
+            self.connection.execute("reset global memory_limit")
+        return question()
 
     def cursor(self) -> "DuckLedger":
         """Return a ledger with the same tables for another thread."""

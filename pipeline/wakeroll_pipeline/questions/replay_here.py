@@ -40,8 +40,7 @@ def replay_here(ledger: DuckLedger, partitions: int, period: Period) -> list[Che
     Raises:
         InvalidUsage: as `plan_replay`.
     """
-    ledger.bound_memory()
-    found = plan_replay(ledger, partitions, period)
+    found = ledger.in_bounded_memory(lambda: plan_replay(ledger, partitions, period))
     return in_order([*_checks(ledger, found.stretches, partitions, period), *unknown_of(ledger, found, period)])
 
 
@@ -61,5 +60,4 @@ def _checks(ledger: DuckLedger, stretches: Iterable[Stretch], partitions: int, p
 def _check(task: _Task) -> Checked:
     with duck_ledger(task.warehouse, task.versions) as ledger:
         ledger.rows("set threads = 1")
-        ledger.bound_memory()
-        return check_stretch(ledger, task.stretch, task.partitions, task.period)
+        return ledger.in_bounded_memory(lambda: check_stretch(ledger, task.stretch, task.partitions, task.period))

@@ -36,10 +36,14 @@ def check_in_duckdb(
     Returns:
         One result per rule.
     """
-    outcomes: list[RuleResult] = []
     chains = ChainCheck() if chains is None else chains
-    ledger.bound_memory()
     chains.leave_out_checked_rows(ledger)
+    return ledger.in_bounded_memory(lambda: _outcomes(ledger, names, chains))
+
+
+def _outcomes(ledger: DuckLedger, names: Collection[str] | None, chains: ChainCheck) -> list[RuleResult]:
+    chains.heads.clear()
+    outcomes: list[RuleResult] = []
     for suite, rules in all_rules().items():
         asked = [rule for rule in rules if names is None or rule.table in names]
         if asked:
