@@ -1,5 +1,6 @@
 """Questions to tables in an S3 store: each command prints the same as for the same tables in a local folder."""
 
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from wakeroll_model.rows import RECORDED
 from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.conditional_writes import refuse_unconditional
 from wakeroll_pipeline.storage.small_files import StorageFailed
 
 pytest.importorskip("moto.server", reason="needs the package moto: pip install 'moto[s3,server]'")
@@ -187,6 +189,41 @@ def test_doctor_says_that_the_store_refuses_a_second_writer(home, store, wakerol
 
     assert f"ok    storage  {home} can be written, and refuses to create a file twice" in said
     assert small_files.names(store.place("day")) == ["warehouse"]
+
+
+@pytest.fixture
+def reader(store: S3Server, home: str) -> Iterator[str]:
+    """The home, for a principal with the policy of docs/security.md."""
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    [policy] = re.findall(r"```json\n(.*?)```", page.partition("## Readers of the tables")[2], flags=re.DOTALL)
+    store.policy = json.loads(policy.replace("wakeroll/", "day/"))
+    store.requests.clear()
+    yield home
+    store.policy = None
+
+
+def test_who_may_only_read_the_tables_can_ask_everything(reader, store, wakeroll, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for question in QUESTIONS:
+        words = [word.replace("+", " ") for word in question.split()]
+        assert (question, wakeroll(*words, "--home", reader)[0]) == (question, 0)
+
+    assert [one for one in store.requests if one.status == 403 or one.method not in ("GET", "HEAD")] == []
+
+
+def test_who_may_only_read_the_tables_is_told_so_by_a_command_that_writes(
+    reader, store, wakeroll, monkeypatch, tmp_path
+):
+    """Once, before it does anything, and not for each table."""
+    monkeypatch.chdir(tmp_path)
+    code, _, complaint = wakeroll("marts", "--home", reader)
+
+    assert code == 3
+    assert "cannot write s3a://bucket/day/warehouse/marts/" in complaint
+    assert complaint.count("\n") == 1
+    with pytest.raises(StorageFailed, match="cannot write s3a://bucket/day/warehouse/"):
+        refuse_unconditional(store.place("day/warehouse"))
+    assert {one.status for one in store.requests if one.method in ("PUT", "POST", "DELETE")} == {403}
 
 
 @pytest.mark.usefixtures("store")

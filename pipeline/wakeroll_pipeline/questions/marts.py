@@ -20,6 +20,7 @@ from wakeroll_model.rows import DECIDED, EVENTS, TABLES, Table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_spark
 from wakeroll_pipeline.ledger.view_queries import VIEWS, Engine, declared_views, first_line, spark_head, views
 from wakeroll_pipeline.storage.cause_trees import in_one_line
+from wakeroll_pipeline.storage.conditional_writes import refuse_read_only
 from wakeroll_pipeline.storage.place import Folder, Place
 
 if TYPE_CHECKING:
@@ -145,10 +146,14 @@ def build(
     Raises:
         InvalidUsage: the warehouse has no tables, or a user's project cannot have its packages.
         UnreadableTable: a table or a mart cannot be read.
+        StorageFailed: the marts cannot be written there.
         MartsFailed: dbt could not start.
     """
     place = Place.of(warehouse)
     _refuse_damage(place)
+    if command == "build":
+        # Otherwise dbt would report each model, and each test of one.
+        refuse_read_only(place / "marts")
     run = _Run(project.absolute(), (results or logs / "dbt").absolute(), (logs / "dbt").absolute())
     # Partial parsing would reuse nothing, because the target folder differs per warehouse.
     arguments = ["--target", _TARGETS[engine], "--no-partial-parse"]

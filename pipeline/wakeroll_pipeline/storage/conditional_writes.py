@@ -1,4 +1,4 @@
-"""A probe of a store: does it create an object only if there is none?
+"""Probes of a store: does it create an object only if there is none, and may this process write?
 
 Of two processes that write the same file of a checkpoint or of a table's log, the store must refuse the second one. A
 store that ignores the condition (the header ``If-None-Match``) would silently replace the file of the first one.
@@ -23,8 +23,8 @@ def refuse_unconditional(folder: Place) -> None:
     if folder.is_local:
         return
     probe = folder / f"{_PROBE}{uuid.uuid4().hex}"
+    small_files.write(probe, b"first")
     try:
-        small_files.write(probe, b"first")
         if small_files.create(probe, b"second") is not None:
             raise InvalidUsage(
                 f"the store of {folder} ignores If-None-Match, so two processes could replace each other's files; use "
@@ -32,3 +32,14 @@ def refuse_unconditional(folder: Place) -> None:
             )
     finally:
         small_files.delete(probe)
+
+
+def refuse_read_only(folder: Place) -> None:
+    """Reject a folder in which this process may not write; a small file is created and deleted.
+
+    Raises:
+        StorageFailed: the store did not answer, or refused to write.
+    """
+    probe = folder / f"{_PROBE}{uuid.uuid4().hex}"
+    small_files.write(probe, b"probe")
+    small_files.delete(probe)

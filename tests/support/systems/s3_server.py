@@ -11,11 +11,13 @@ import re
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.storage.place import Place
@@ -51,6 +53,8 @@ class S3Server:
         """Whether connections are closed without an answer."""
         self.dies_after: int | None = None
         """Number of requests that are still answered; None: all."""
+        self.policy: Mapping[str, Any] | None = None
+        """Policy of IAM that says what the clients may do; None: everything."""
         self._moto = Child(
             "moto",
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
@@ -162,10 +166,10 @@ class _Answer(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if is_refused:
-            s3.note(
-                Request(self.command, self.path, {name.title(): value for name, value in self.headers.items()}, 503)
-            )
-            self._refuse()
+            self._refuse(503, "SlowDown", "Please reduce your request rate.")
+            return
+        if s3.policy is not None and not is_allowed(s3.policy, self.command, self.path):
+            self._refuse(403, "AccessDenied", "Access Denied")
             return
         upstream = http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120)
         try:
@@ -206,9 +210,11 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(chunks)
 
-    def _refuse(self) -> None:
-        content = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
-        self.send_response_only(503)
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        headers = {name.title(): value for name, value in self.headers.items()}
+        self.server.s3.note(Request(self.command, self.path, headers, status))
+        content = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+        self.send_response_only(status)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(0 if self.command == "HEAD" else len(content)))
         self.end_headers()
@@ -217,3 +223,27 @@ class _Answer(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing on the test's output."""
+
+
+def is_allowed(policy: Mapping[str, Any], method: str, path: str) -> bool:
+    """Return whether a policy of IAM with `Allow` statements allows a request of S3, as AWS's documentation has it."""
+    url = urllib.parse.urlsplit(path)
+    bucket, _, key = urllib.parse.unquote(url.path).removeprefix("/").partition("/")
+    query = urllib.parse.parse_qs(url.query, keep_blank_values=True)
+    if "delete" in query or method == "DELETE":
+        action = "s3:DeleteObject"
+    elif method in ("PUT", "POST"):
+        action = "s3:PutObject"
+    else:
+        action = "s3:GetObject" if key else "s3:ListBucket"
+    resource = f"arn:aws:s3:::{bucket}/{key}" if key else f"arn:aws:s3:::{bucket}"
+    prefix = query.get("prefix", [""])[0]
+    return any(
+        fnmatchcase(action, statement["Action"])
+        and fnmatchcase(resource, statement["Resource"])
+        and all(
+            any(fnmatchcase(prefix, pattern) for pattern in condition["s3:prefix"])
+            for condition in statement.get("Condition", {}).values()
+        )
+        for statement in policy["Statement"]
+    )
