@@ -66,8 +66,9 @@ together.
 
 {table(["command", *(f"{size.events:,} events" for size in sizes)], _commands(sizes))}
 
-Measured on {found.machine.measured} with {found.machine.sentence_with_load} Other programs ran on the machine if the
-load is high: CPU times and memory depend little on them.
+Measured on {found.machine.measured} with {found.machine.sentence_with_load}
+Other programs ran on both cores most of the time, so CPU times are given: they and memory depend little on the load.
+A `replay` has a process per core; about 400 MiB of each are its own.
 """
 
 
