@@ -151,13 +151,16 @@ def reading(
         columns: name and DuckDB type of each column.
         period: leaves out files, as in `files_of`.
     """
-    # The first part has no rows.  It gives every column its type, also one that was added to the table after the files
-    # were written, and also if there are no files.
-    rows = f"select {', '.join(f'null::{type_} as {quoted(name)}' for name, type_ in columns)} where false"
-    exact = map(exactly, files_of(delta, folder, period) if delta is not None else ())
-    if listed := ", ".join(map(literal, exact)):
-        rows += f" union all by name select * from read_parquet([{listed}], union_by_name = true)"
-    return rows
+    files = files_of(delta, folder, period) if delta is not None else []
+    if not files:
+        return f"select {', '.join(f'null::{type_} as {quoted(name)}' for name, type_ in columns)} where false"
+    # With a schema, DuckDB reads the footer of a file only when a query needs the file. A file may be older than a
+    # column, which is null then.
+    schema = ", ".join(
+        f"{literal(name)}: {{name: {literal(name)}, type: {literal(type_)}, default_value: null}}"
+        for name, type_ in columns
+    )
+    return f"from read_parquet([{', '.join(literal(exactly(file)) for file in files)}], schema = map {{{schema}}})"
 
 
 def exactly(file: str) -> str:

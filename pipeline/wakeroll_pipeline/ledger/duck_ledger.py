@@ -262,7 +262,6 @@ def open_ledger(
         versions: table -> Delta version to read; None: the newest of each.
         at_one_moment: whether to leave out batches of the recorder that are not in all of their tables yet.
         only: the only table that can be asked; others are available by `DuckLedger.within`. None: all tables and views.
-            To create them, DuckDB reads the footers of all their files.
 
     Raises:
         InvalidUsage: the warehouse has no tables.
