@@ -246,9 +246,15 @@ class OffsetRule(DecisionRule):
     It may stay if the progress beyond it grows for some filter.
     """
 
-    def __init__(self, whole: bool = True) -> None:
-        """Begin before the first decision."""
+    def __init__(self, whole: bool = True, *, has_progress: bool = True) -> None:
+        """Begin before the first decision.
+
+        Args:
+            whole: as for `DecisionRule`.
+            has_progress: whether the decisions have their `ahead`; if not, each offset may stay.
+        """
         super().__init__(whole)
+        self._has_progress = has_progress
         self._progress: dict[str, dict[tuple[Queue, str], dict[Filter, Ahead]]] = {}
         """Group -> queue, and the client in a broadcasting group -> the progress that is beyond its offset."""
         self._committed: dict[str, dict[tuple[Queue, str], int]] = {}
@@ -265,7 +271,7 @@ class OffsetRule(DecisionRule):
         offsets = self._committed.setdefault(decision.group_id, {})
         whose = decision.queue, decision.client_id if decision.mode == "broadcasting" else ""
         before, offsets[whose] = offsets.get(whose, -1), decision.offset
-        grows = self._grows(decision, whose)
+        grows = self._grows(decision, whose) or not self._has_progress
         if decision.offset > before or decision.reset_by is not None or (decision.offset == before and grows):
             return ()
         says = f"{_name(decision)} of {decision.queue} has offset {decision.offset}; expected more than {before}"

@@ -514,15 +514,27 @@ def highest_positions(connection: duckdb.DuckDBPyConnection, source: str, table:
 
     Args:
         connection: to DuckDB.
-        source: the table in the SQL of a query.
+        source: the table in the SQL of a query; rows without a position are left out, see `rows_without_position`.
         table: its declaration.
     """
     stream, position = ", ".join(map(quoted, stream_columns(table))), quoted(table.position)
     with connection.cursor() as cursor:
         found = cursor.sql(
-            f"select {stream}, max({position}) as {position} from {source} group by {stream} order by {stream}"
+            f"select {stream}, max({position}) as {position} from {source} where not ({_has_no_position(table)}) "
+            f"group by {stream} order by {stream}"
         ).to_arrow_table()
     return dict(zip(streams_of(found, table).to_pylist(), found[table.position].to_pylist(), strict=True))
+
+
+def rows_without_position(connection: duckdb.DuckDBPyConnection, source: str, table: Table) -> int:
+    """Return the number of rows without a stream or a position: only a stranger can write them."""
+    with connection.cursor() as cursor:
+        [(count,)] = cursor.sql(f"select count(*) from {source} where {_has_no_position(table)}").fetchall()
+    return int(count)
+
+
+def _has_no_position(table: Table) -> str:
+    return " or ".join(f"{quoted(name)} is null" for name in (*stream_columns(table), table.position))
 
 
 def source_of(delta: DeltaTable, folder: Place, table: Table) -> str:

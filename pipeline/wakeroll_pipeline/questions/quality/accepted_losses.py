@@ -7,13 +7,11 @@ from wakeroll_pipeline.ledger.losses import Loss
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.model_rules import OF_ASSIGNMENTS, OF_DECISIONS, OF_OFFSETS
 from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken
-from wakeroll_pipeline.questions.quality.view_rules import VIEWS
 
 _RULES: Mapping[str, Sequence[str]] = {
     EVENTS.name: ("events.offsets", "events.answered", "events.refused", "decisions.caused", "wake_decisions.asked"),
     DECISIONS.name: (
         *(question.rule.name for question in (*OF_DECISIONS, *OF_ASSIGNMENTS, *OF_OFFSETS)),
-        *(f"{view}.null" for view in VIEWS),
         "current_assignments.owners",
         "decisions.derived",
         "events.answered",

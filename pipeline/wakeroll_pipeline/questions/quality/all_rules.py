@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from wakeroll_model.rows import DECIDED, TABLES
+from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.ledger.view_queries import KINDS
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows, history_rules
@@ -87,5 +87,5 @@ _NAMED = 5
 
 
 def key_of(suite: str) -> Sequence[str]:
-    """Return the columns that identify a row of the table or view of a suite."""
-    return TABLES[suite].key if suite in TABLES else DECIDED
+    """Return the columns that identify a row of the table of a suite."""
+    return TABLES[suite].key

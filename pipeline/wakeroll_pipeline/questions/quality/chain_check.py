@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.chain import NOWHERE, WITHOUT_ROWS, Head, Line, broken_links
 from wakeroll_model.rows import CHAINED, Table
-from wakeroll_pipeline.ledger.chains import highest_positions, range_in_sql
+from wakeroll_pipeline.ledger.chains import highest_positions, range_in_sql, rows_without_position
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.proven_rows import Chain, Covered, Span, base_of, broken_spans, chain_of, covered_by
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
@@ -128,7 +128,9 @@ def _linked_lines(chain: Chain) -> tuple[Sequence[Line], str, int]:
 
 
 def _uncovered(ledger: DuckLedger, table: Table, source: str, covered: Covered, rule: str) -> Iterator[Broken]:
-    """Yield the streams with rows behind the positions of all lines."""
+    """Yield the streams with rows behind the positions of all lines, and the rows without a position."""
+    if unplaced := rows_without_position(ledger.connection, source, table):
+        yield Broken(rule, "no position", f"{unplaced} rows", "no row that no line covers")
     for stream, last in highest_positions(ledger.connection, source, table).items():
         known = covered.last.get(stream, NOWHERE)
         if last > known:

@@ -30,7 +30,6 @@ from wakeroll_pipeline.questions.quality.record_types import RULES_OF_EVENTS, br
 from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
 from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, SNAPSHOTS_TO_CHECK, broken_snapshots
 from wakeroll_pipeline.questions.quality.unanswered_records import awaited
-from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, broken_views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +81,6 @@ _LOOKS: Sequence[tuple[Sequence[Rule], Callable[["SparkSession", Lost], "DataFra
     ),
     (RULES_OF_EVENTS, lambda spark, _: broken_types(spark.table("events"))),
     (RULES_OF_SNAPSHOTS, lambda spark, _: broken_snapshots(spark.sql(SNAPSHOTS_TO_CHECK))),
-    (VIEW_RULES, lambda spark, lost: broken_views(spark, has_losses=bool(lost))),
 )
 """Pairs of rules and the function that returns the rows that break them."""
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -39,7 +38,6 @@ from wakeroll_pipeline.questions.quality.snapshot_rules import (
     violations_in_snapshots,
 )
 from wakeroll_pipeline.questions.quality.unanswered_records import answers_due
-from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, VIEWS, view_queries
 
 _INSERTED = 10_000
 """Records that are inserted into the table `awaited` at once."""
@@ -67,7 +65,7 @@ _COLUMNS = {
 
 _DECISIONS = """
     select shard, seq, kind, group_id, client_id, at_ms, told.cause.topic as cause_topic,
-        told.cause.partition as cause_partition, told.cause.offset as cause_offset, json
+        told.cause.partition as cause_partition, told.cause.offset as cause_offset, json, is_archived
     from told
 """
 _ROWS = """
@@ -241,11 +239,6 @@ def _mistyped(connection: DuckDBPyConnection, _: Lost) -> Iterator[Any]:
         yield one.rule, one.at, one.found, one.expected
 
 
-def _broken_view(view: str, connection: DuckDBPyConnection, lost: Lost) -> Iterator[Any]:
-    query = view_queries(has_losses=bool(lost))[view]
-    yield from map(tuple, stream_rows(connection, f'from ({query}) as broken order by "at"'))
-
-
 def _broken_snapshots(connection: DuckDBPyConnection, _: Lost) -> Iterator[Any]:
     # One by one: a state has up to a hundred megabytes.
     to_check = f"from ({SNAPSHOTS_TO_CHECK}) as snapshots where {_is_complete(SNAPSHOTS)}"
@@ -259,6 +252,5 @@ _LOOKS: Sequence[tuple[Sequence[Rule], Callable[[DuckDBPyConnection, Lost], Iter
     (RULES_OF_OFFSETS, _asked(violations_in_offsets, _rows_of(OFFSETS))),
     (RULES_OF_EVENTS, _mistyped),
     (RULES_OF_SNAPSHOTS, _broken_snapshots),
-    *(([rule for rule in VIEW_RULES if rule.table == view], partial(_broken_view, view)) for view in VIEWS),
 )
 """Pairs of rules and the function that yields the rows that break them."""

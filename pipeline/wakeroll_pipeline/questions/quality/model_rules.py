@@ -91,7 +91,10 @@ OF_ASSIGNMENTS = (
     ),
     Question(rows_rule("assignments.epochs", _EPOCHS), EpochRule),
 )
-OF_OFFSETS = (Question(rows_rule("offsets.growth", _GROWTH), OffsetRule),)
+OF_OFFSETS = (
+    # The table has no column for the progress beyond an offset.
+    Question(rows_rule("offsets.growth", _GROWTH), partial(OffsetRule, has_progress=False)),
+)
 
 RULES_OF_DECISIONS = (JSON, HEADER, *(question.rule for question in OF_DECISIONS))
 RULES_OF_ASSIGNMENTS = tuple(question.rule for question in OF_ASSIGNMENTS)
@@ -110,7 +113,7 @@ def broken_decisions(decisions: "DataFrame", lost: Lost) -> "DataFrame":
     from wakeroll_pipeline.ledger.schemas import schema_of
 
     cause = [f.col(f"cause.{name}").alias(f"cause_{name}") for name in Cause.__struct_fields__]
-    rows = decisions.select("shard", "seq", "kind", "group_id", "client_id", "at_ms", *cause, "json")
+    rows = decisions.select("shard", "seq", "kind", "group_id", "client_id", "at_ms", *cause, "json", "is_archived")
     return in_order(rows, ("shard",), "seq").mapInPandas(
         partial(_ask_frames, partial(violations_in_decisions, lost=lost)), schema_of(Broken)
     )
@@ -129,7 +132,10 @@ def broken_growth(offsets: "DataFrame", memberships: "DataFrame", lost: Lost) ->
 
 
 def violations_in_decisions(rows: Iterable[Any], lost: Lost = MappingProxyType({})) -> Iterator[Broken]:
-    """Yield the violations in the rows of `decisions`, in the order of shard and seq."""
+    """Yield the violations in the rows of the view `told`, in the order of shard and seq.
+
+    Of decisions whose records are deleted, retention has left only some: these are judged one by one.
+    """
     for shard, its_rows in groupby(rows, attrgetter("shard")):
         yield from _violations_of_shard(shard, its_rows, lost.get(shard, ()))
 
@@ -174,19 +180,21 @@ def _violations_of_shard(shard: str, rows: Iterable[Any], lost: Sequence[Range])
     unread = 0
     former: Counter[str | None] = Counter()
     for row in rows:
-        at, text = f"{shard}/{row.seq}", row.json if isinstance(row.json, str) else ""
+        at, text = _place(shard, row.seq), row.json if isinstance(row.json, str) else ""
         try:
             decision = _decode(text)
         except UNREADABLE as error:
             translated = _translated(text)
             if translated is None:
-                unread += 1
+                unread += bool(row.is_archived)
                 yield Broken(JSON.name, at, text[:_SHOWN], str(error))
                 continue
             decision = translated
-            former[decision.group_id] += 1
+            if row.is_archived:
+                former[decision.group_id] += 1
         yield from _wrong_in_header(at, row, decision)
-        held.add(asked.broken_by(decision))
+        if row.is_archived:
+            held.add(asked.broken_by(decision))
     held.add(asked.broken_at_end())
     if unread:
         # With an unreadable decision missing, the others could seem to break rules that they do not break.
@@ -198,6 +206,11 @@ def _violations_of_shard(shard: str, rows: Iterable[Any], lost: Sequence[Range])
         why = f"{len(former)} groups of {shard}, with {sum(former.values())} decisions in words of an earlier version"
         of_words = [one for one in OF_DECISIONS if one.reads_words]
         yield from (Broken(one.rule.name + SKIPPED, shard, why, None) for one in of_words)
+
+
+def _place(shard: str, seq: float) -> str:
+    """Return the key of a row; a null in the column makes its numbers floats in Spark."""
+    return f"{shard}/{int(seq) if seq == seq and seq is not None else None}"
 
 
 class _Asked:

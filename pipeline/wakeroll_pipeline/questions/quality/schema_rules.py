@@ -1,4 +1,7 @@
-"""Rules that follow from the declarations in `model`: types, nulls, bounds, words, patterns, keys."""
+"""Rules that follow from the declarations in `model`: types, nulls, bounds, words, patterns, keys.
+
+A rule is left out if other rules find whatever breaks it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from wakeroll_model.decisions import Fenced, Handover, Membership
-from wakeroll_model.rows import DECIDED, TABLES, AssignmentRow, Table
+from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, DIVERGENCES, OFFSETS, TABLES, AssignmentRow, Table
 from wakeroll_pipeline.ledger.column_types import (
     Column,
     ListOf,
@@ -18,7 +21,6 @@ from wakeroll_pipeline.ledger.column_types import (
     in_spark,
     plain_type,
 )
-from wakeroll_pipeline.ledger.view_queries import KINDS
 from wakeroll_pipeline.questions.quality.rule import Rule
 
 FORMER_WORDS: Mapping[type[Struct], Mapping[str, Mapping[str, str]]] = {
@@ -29,6 +31,19 @@ FORMER_WORDS: Mapping[type[Struct], Mapping[str, Mapping[str, str]]] = {
 }
 """Declaration -> field -> values that an earlier version wrote, and older rows still hold -> a value of this version of
 which the model demands nothing more."""
+
+_FOUND_OTHERWISE = (
+    # By `decisions.json`, which reads the JSON of each row, and `decisions.header`, which compares it with the columns.
+    *(f"{DECISIONS.name}.{column}" for column in ("shard", "seq", "kind", "at_ms", "cause", "json")),
+    # By `decisions.derived`: no decision has no shard.
+    f"{ASSIGNMENTS.name}.shard.null",
+    f"{OFFSETS.name}.shard.null",
+    # By `assignments.epochs`: the epoch of a group begins at 0.
+    f"{ASSIGNMENTS.name}.epoch.bounds",
+    # By `divergences.none`, which each row breaks.
+    f"{DIVERGENCES.name}.",
+)
+"""Beginnings of the names of rules for values of columns that would find nothing that no other rule finds."""
 
 _TYPE_NAMES: Mapping[Simple, str] = {
     "string": "StringType",
@@ -42,10 +57,8 @@ _TYPE_NAMES: Mapping[Simple, str] = {
 
 
 def declared_rules() -> Mapping[str, Sequence[Rule]]:
-    """Return suite -> rules, for each table and for each view that shows one kind of decision."""
-    tables = {table.name: list(_of_table(table)) for table in TABLES.values()}
-    views = {name: [*_of_rows(name, declared), _key(name, DECIDED)] for name, declared in KINDS.items()}
-    return tables | views
+    """Return suite -> rules, for each table."""
+    return {table.name: list(_of_table(table)) for table in TABLES.values()}
 
 
 def _of_table(table: Table) -> Iterator[Rule]:
@@ -54,11 +67,11 @@ def _of_table(table: Table) -> Iterator[Rule]:
             *(table.name, column, "type", f"is a {in_spark(column.type)}", "ExpectColumnValuesToBeOfType"),
             type_=_type_name(column.type),
         )
-    yield from _of_rows(table.name, table.row)
-    yield _key(table.name, table.key)
+    of_values = (*rules_of_values(table.name, table.row), _key(table.name, table.key))
+    yield from (rule for rule in of_values if not rule.name.startswith(_FOUND_OTHERWISE))
 
 
-def _of_rows(suite: str, declared: type[Struct]) -> Iterator[Rule]:
+def rules_of_values(suite: str, declared: type[Struct]) -> Iterator[Rule]:
     """Yield the rules that a declaration implies for the values of its columns."""
     for column, field in zip(columns_of(declared), fields_of(declared), strict=True):
         if not column.is_nullable:

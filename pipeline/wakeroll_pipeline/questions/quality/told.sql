@@ -1,4 +1,4 @@
--- Which decisions are complete, without gaps?  Those whose records are archived; one row per (shard, seq).
+-- All decisions, and whether their records are archived: those decisions are complete, without gaps.
 --
 -- Of older decisions, retention keeps only the latest about each subject.
 with archived as (
@@ -10,7 +10,8 @@ with archived as (
     group by topic, partition
 )
 
-select decisions.*
+select
+    decisions.*,
+    coalesce(decisions.cause.offset >= archived.first_offset, true) as is_archived
 from decisions
 left join archived on decisions.cause.topic = archived.topic and decisions.cause.partition = archived.partition
-where coalesce(decisions.cause.offset >= archived.first_offset, true)

@@ -16,11 +16,10 @@ with rows as (
 -- Retention deletes a decision before its row. It keeps those whose records are archived, and the latest of each kind.
 kept as (
     select
-        decisions.shard,
-        coalesce(min(told.seq), max(decisions.seq)) as first_seq
-    from decisions
-    left join told using (shard, seq)
-    group by decisions.shard
+        shard,
+        coalesce(min(case when is_archived then seq end), max(seq)) as first_seq
+    from told
+    group by shard
 )
 
 select
