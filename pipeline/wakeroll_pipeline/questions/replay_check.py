@@ -163,7 +163,7 @@ def _recorded_in_order(
     [ends] = ledger.rows(f"select min(seq) as first_seq, max(seq) as last_seq {recorded}", **_value_of(group_id))
     if ends.first_seq is not None:
         for first, last in windows(ends.first_seq, ends.last_seq):
-            part = f"select seq, json {recorded} and seq between {first} and {last} order by seq"
+            part = f"select seq, json {recorded} and seq between {first} and {last} order by era, seq"
             yield from ledger.stream(part, **_value_of(group_id))
 
 
