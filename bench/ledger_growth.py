@@ -30,7 +30,9 @@ from wakeroll_pipeline.spark.session import start_session
 from wakeroll_pipeline.storage.place import Place
 
 GROUPS = (10, 1_000, 10_000)
-SECONDS = 120
+SECONDS = 1_800
+GROUP_SECONDS = 1_800_000
+"""Most seconds of the log, times the number of groups: larger deployments live shorter."""
 WARMUP_S = 40
 """Until every client has joined, committed and sent a heartbeat."""
 _FOLDER = Path(".wakeroll/bench-growth")
@@ -40,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.ledger_growth", description=__doc__.splitlines()[0])
     parser.add_argument("--groups", type=_numbers, default=GROUPS, help="by comma (10,1000,10000)")
-    parser.add_argument("--seconds", type=int, default=SECONDS, help="of the log, for each case (%(default)s)")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="of the log, at most (%(default)s)")
     parser.add_argument("--folder", type=Path, default=_FOLDER, help="emptied first (%(default)s)")
     parser.add_argument("--json", type=Path, default=growth_figures.GROWTH, help="where the figures go (%(default)s)")
     given = parser.parse_args(arguments)
@@ -60,7 +62,13 @@ def measure(folder: Path, groups: Sequence[int], seconds: int) -> LedgerGrowth:
     spark = start_session(settings, "bench.ledger_growth")
     try:
         cases = [
-            _case(spark, folder / f"{number}-{is_at_rest}", number, seconds, is_at_rest=is_at_rest)
+            _case(
+                spark,
+                folder / f"{number}-{is_at_rest}",
+                number,
+                min(seconds, GROUP_SECONDS // number),
+                is_at_rest=is_at_rest,
+            )
             for number in groups
             for is_at_rest in (True, False)
         ]
