@@ -5,6 +5,7 @@ that is settled. So its memory grows with the groups, and not with the length of
 `wakeroll_model.invariants` asks the same rules about whole lists.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ class Violation(NamedTuple):
     """The violation as a sentence."""
 
 
-class DecisionRule:
+class DecisionRule(ABC):
     """A rule about decisions, which are passed to it in the order in which a shard made them."""
 
     def __init__(self, whole: bool = True) -> None:
@@ -51,12 +52,12 @@ class DecisionRule:
         """
         self._whole = whole
 
+    @abstractmethod
     def broken_by(self, decision: AnyDecision) -> Iterable[Violation]:
         """Take the next decision, and return what it breaks.
 
         The caller reads all of it before it passes another decision.
         """
-        raise NotImplementedError
 
     def broken_at_end(self) -> Iterable[Violation]:
         """Return what is broken after the last decision."""
