@@ -112,6 +112,7 @@ def test_dbt_alone_builds_them_too(acme: Path):
     assert installed.returncode == 0, installed.stdout
     assert done.returncode == 0, done.stdout
     assert results(folder / "target")["model.acme.team_rebalances"] == "success"
+    assert not (marts.PROJECT / ".user.yml").exists(), "dbt has written into the package"
 
 
 def test_options_reach_dbt(acme: Path, wakeroll, tmp_path: Path):
