@@ -32,6 +32,7 @@ def row_of(decision: AnyDecision, seq: int, at_ms: int) -> SimpleNamespace:
         cause_partition=1,
         cause_offset=seq,
         json=encode_decision(decision).decode(),
+        is_archived=True,
     )
 
 
