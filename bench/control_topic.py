@@ -1,6 +1,6 @@
 """A control topic in memory, with records of its producers, and the shards that process them at once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -8,7 +8,9 @@ from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.events import ON_EVERY_PARTITION, AnyEvent
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.records import Record, entity_of
+from wakeroll_model.rows import SnapshotRow
 from wakeroll_model.shard import Shard
+from wakeroll_model.snapshot_proof import proven
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,3 +41,22 @@ class ControlTopic:
         offset = self._next_offsets[partition]
         self._next_offsets[partition] += 1
         return Record(self.name, partition, offset, at_ms, key, value)
+
+
+def snapshots_of(topics: Sequence[ControlTopic]) -> list[SnapshotRow]:
+    """Return the states of all shards, as rows of their table."""
+    return [
+        proven(
+            SnapshotRow(
+                topic=topic.name,
+                partition=shard.partition,
+                offset=shard.offset,
+                era=shard.era,
+                version=shard.version,
+                at_ms=shard.now_ms,
+                body=shard.body(),
+            )
+        )
+        for topic in topics
+        for shard in topic.shards
+    ]

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from bench import long_figures, report
 from bench.command_memory import run
-from bench.control_topic import ControlTopic
+from bench.control_topic import ControlTopic, snapshots_of
 from bench.deployment_events import Life
 from bench.long_figures import Command, Long, Size
 from bench.machine import this_machine
@@ -27,7 +27,6 @@ from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.rows import RECORDED, SNAPSHOTS, TABLES, SnapshotRow
-from wakeroll_model.snapshot_proof import proven
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.batches import Batch
 from wakeroll_pipeline.ledger.chains import Chains
@@ -133,22 +132,7 @@ class LongLedger:
 
     def _snapshot(self, topics: Sequence[ControlTopic]) -> None:
         self._append()  # `record` stores the state behind the records that it has appended
-        rows = [
-            proven(
-                SnapshotRow(
-                    topic=topic.name,
-                    partition=shard.partition,
-                    offset=shard.offset,
-                    era=shard.era,
-                    version=shard.version,
-                    at_ms=shard.now_ms,
-                    body=shard.body(),
-                )
-            )
-            for topic in topics
-            for shard in topic.shards
-        ]
-        self._states.append(arrow_table(SnapshotRow, rows), self._warehouse / SNAPSHOTS.name)
+        self._states.append(arrow_table(SnapshotRow, snapshots_of(topics)), self._warehouse / SNAPSHOTS.name)
 
 
 _GATHERED = 20

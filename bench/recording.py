@@ -14,13 +14,12 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from msgspec.structs import astuple
 from pyspark.sql import SparkSession
 
-from bench.control_topic import ControlTopic
+from bench.control_topic import ControlTopic, snapshots_of
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
-from wakeroll_model.rows import SNAPSHOTS, SnapshotRow
-from wakeroll_model.snapshot_proof import proven
+from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
@@ -92,22 +91,7 @@ class Batch:
 
 def write_snapshots(topics: Sequence[ControlTopic], path: Path) -> None:
     """Write the state of all shards to a file."""
-    rows = [
-        proven(
-            SnapshotRow(
-                topic=topic.name,
-                partition=shard.partition,
-                offset=shard.offset,
-                era=shard.era,
-                version=shard.version,
-                at_ms=shard.now_ms,
-                body=shard.body(),
-            )
-        )
-        for topic in topics
-        for shard in topic.shards
-    ]
-    _write(list(map(astuple, rows)), _SNAPSHOTS, path)
+    _write(list(map(astuple, snapshots_of(topics))), _SNAPSHOTS, path)
 
 
 def append_snapshots(spark: SparkSession, settings: Settings, file: Path) -> None:

@@ -233,6 +233,19 @@ def test_a_missing_file_is_named(tmp_path):
         compact(place, EVENTS)
 
 
+@pytest.mark.parametrize("damage", [lambda body: body[:-20], lambda body: body[:40] + b"\0" * 20 + body[60:]])
+def test_a_damaged_file_is_named_and_the_table_stays_as_it_is(tmp_path, damage):
+    """Upkeep logs the sentence, and `maintain` ends with it."""
+    place = table_of(tmp_path, events(0, 300), events(300, 300))
+    version, broken = DeltaTable(place.location).version(), files_of(place)[1]
+    broken.write_bytes(damage(broken.read_bytes()))
+
+    with pytest.raises(NotCompacted, match=rf"its file {broken.name} cannot be read"):
+        compact(place, EVENTS)
+
+    assert DeltaTable(place.location).version() == version
+
+
 def test_the_log_gets_its_checkpoints(tmp_path):
     """Without them, a reader would read every commit since the last one of another writer."""
     place = table_of(tmp_path, events(0, 3), events(3, 3))

@@ -30,7 +30,7 @@ from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage import small_files
-from wakeroll_pipeline.storage.small_files import FoundFile
+from wakeroll_pipeline.storage.small_files import FoundFile, StorageFailed
 
 _MAINTAINS = "maintains this deployment"
 
@@ -185,7 +185,7 @@ def _maintain_tables(settings: Settings, session: Session, locks: ProcessLocks, 
                 turn.confirm()
             keep = (0, now_ms(), 0) if newest_only else (settings.keep_versions_ms, now_ms())
             delete_expired(folder, *keep)
-        except (DeltaError, NotCompacted, OSError) as error:
+        except (DeltaError, NotCompacted, StorageFailed, OSError) as error:
             failures.append(Failure(f"combine and clean the files of {table.name}", error))
         done.append(_maintained(table.name, "table", before[table.name], small_files.files(folder)))
     return Report(done, (), failures)

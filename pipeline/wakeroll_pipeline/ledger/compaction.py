@@ -27,6 +27,7 @@ from wakeroll.errors import WakerollError
 from wakeroll_model.rows import SNAPSHOTS, Table
 from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Place
 
 FULL_BYTES = 4 * 1024 * 1024
@@ -84,9 +85,10 @@ def compact(folder: Place, table: Table) -> bool:
         Whether files were merged: then there may be more.
 
     Raises:
-        NotCompacted: another program has enabled a feature of Delta for the table that compaction does not know; or
-            has committed at the same time.
-        StorageFailed, OSError, pyarrow.ArrowInvalid: a file cannot be read or written.
+        NotCompacted: another program has enabled a feature of Delta for the table that compaction does not know, or
+            has committed at the same time; or a file of the table is missing or damaged.
+        DeltaError: the log of the table is damaged.
+        StorageFailed, OSError: the store did not answer, or a file cannot be written.
     """
     delta = open_delta(folder)
     _refuse_features(delta, folder)
@@ -135,19 +137,23 @@ def _first_rows(delta: DeltaTable, folder: Place, files: Sequence[DataFile]) -> 
     for file in files:
         if size >= _MOST_IN_MEMORY:
             break
-        with pq.ParquetFile(pa.BufferReader(_bytes_of(folder, file))) as opened:
-            part = _as(opened.read(use_threads=False), schema)
+        part = _as(_rows_in(folder, unquote(file.path)), schema)
         parts.append(part)
         size += part.nbytes
     # Arrow would do this again for each row group.
     return len(parts), pa.concat_tables(parts).combine_chunks()
 
 
-def _bytes_of(folder: Place, file: DataFile) -> bytes:
-    body = small_files.read(folder / unquote(file.path))
+def _rows_in(folder: Place, name: str) -> pa.Table:
+    body = small_files.read(folder / name)
     if body is None:
-        raise NotCompacted(f"{folder} is not compacted: its file {unquote(file.path)} is missing; run `wakeroll check`")
-    return body
+        raise NotCompacted(f"{folder} is not compacted: its file {name} is missing; run `wakeroll check`")
+    try:
+        with pq.ParquetFile(pa.BufferReader(body)) as opened:
+            return opened.read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        why = f"its file {name} cannot be read ({in_one_line(error)})"
+        raise NotCompacted(f"{folder} is not compacted: {why}; run `wakeroll check`") from error
 
 
 def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
