@@ -206,6 +206,21 @@ def test_a_damaged_table_ends_the_upkeep_of_the_tables_before_it_begins(settings
     assert len(DeltaTable(settings.warehouse / "events").file_uris()) == 5
 
 
+def test_a_file_of_the_right_size_that_cannot_be_decoded_is_named(settings, capfd):
+    """Its damage is found by the first query that reads it, and not by the sizes in the log."""
+    file = max((settings.warehouse.path / "events").glob("*.parquet"), key=lambda one: one.stat().st_size)
+    body = bytearray(file.read_bytes())
+    body[60:120] = bytes(60)
+    file.write_bytes(body)
+
+    assert code_of(["maintain", "--home", settings.home]) == 3
+
+    complaint = capfd.readouterr().err
+    assert "cannot read table 'events': the file" in complaint
+    assert "is damaged" in complaint
+    assert "Traceback" not in complaint
+
+
 def test_a_home_without_tables_is_wrong_use(tmp_path):
     assert code_of(["maintain", "--home", str(tmp_path)]) == 2
 

@@ -190,9 +190,9 @@ def reading(warehouse: Place) -> Iterator[None]:
 
 
 def _is_of_an_engine(error: Exception) -> bool:
-    """Return whether Spark, deltalake or the file system raised an error; DuckDB's are reported earlier."""
+    """Return whether an engine or the file system raised an error; `duck_ledger` reports those of its own queries."""
     package = type(error).__module__.partition(".")[0]
-    return package in ("pyspark", "py4j", "_internal", "deltalake") or isinstance(error, OSError)
+    return package in ("pyspark", "py4j", "_internal", "deltalake", "duckdb", "_duckdb") or isinstance(error, OSError)
 
 
 def warehouse_of(settings: Settings) -> Place:
