@@ -4,10 +4,12 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.closed_port import closed_port
 from tests.support.manifests import Manifests
 from tests.support.waiting import wait_until
 from wakeroll_pipeline.local.child_process import Child
@@ -21,12 +23,21 @@ NOT_READY = {
 }
 
 
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    """The port of a broker that is away."""
+    with closed_port() as port:
+        yield port
+
+
 @pytest.mark.parametrize("command", ["observe", "serve"])
-def test_without_brokers_a_process_is_alive_and_gives_the_reason_why_it_is_not_ready(tmp_path: Path, command: str):
+def test_without_brokers_a_process_is_alive_and_gives_the_reason_why_it_is_not_ready(
+    tmp_path: Path, nobody: int, command: str
+):
     """A restart would not bring the brokers back; a pod that is not ready is seen in every list of pods."""
     manifests = Manifests.rendered("local-volume")
     [pod] = [pod for pod in manifests.processes if pod.command[0] == command]
-    nobody, port = free_ports(2)
+    [port] = free_ports(1)
     ours = {"bootstrap": f"{HOST}:{nobody}", "metrics_port": port, "metrics_address": HOST, "home": tmp_path / "home"}
     environment = {**os.environ, **manifests.environment(pod)}
     environment |= {f"WAKEROLL_{name.upper()}": str(value) for name, value in ours.items()}

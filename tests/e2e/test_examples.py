@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import socketserver
 import sqlite3
 import subprocess
@@ -22,6 +21,7 @@ from wakeroll import Consumer, DeadLetters
 from wakeroll.connection import Connection
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
 from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import free_ports
 
 pytestmark = pytest.mark.e2e
 
@@ -47,12 +47,6 @@ def started(name: str, log: Path, *arguments: str) -> Child:
     child = Child(name, [sys.executable, "-u", str(EXAMPLES / f"{name}.py"), *arguments], log=log, folder=ROOT)
     child.start()
     return child
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def own_tests_of(name: str) -> str:
@@ -270,7 +264,7 @@ def test_a_sleeping_worker_ends_by_itself_and_goes_on_where_it_was(plane, tmp_pa
 
 def test_a_web_service_consumes_while_it_serves(plane, tmp_path):
     """It leaves the group in good order when it is stopped, so another one has its queues at once."""
-    topic, port = plane.topic(2), free_port()
+    topic, [port] = plane.topic(2), free_ports(1)
     produce(plane, topic, ("mia", "3"), ("tom", "4"), ("mia", "5"))
     child = started("fastapi_worker", tmp_path / "service.log", plane.connection.bootstrap, topic, str(port))
 

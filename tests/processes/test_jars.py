@@ -16,8 +16,10 @@ from urllib.parse import urlsplit
 import pyspark
 import pytest
 
+from tests.support.closed_port import closed_port
 from tests.support.running_processes import ROOT
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.ports import HOST
 from wakeroll_pipeline.spark import jar_paths as jar_paths_module
 from wakeroll_pipeline.spark import s3_classes
 from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
@@ -258,13 +260,14 @@ def test_a_list_that_does_not_fit_is_said_to(folder, mirror):
 
 
 def test_no_network_is_one_sentence(folder, mirror):
-    mirror.server_close()
+    with closed_port() as port:
+        mirror.url = f"http://{HOST}:{port}"
 
-    assert re.fullmatch(
-        r"cannot reach the Maven repository \(.*Connection refused.*\); check the network, or name a mirror in "
-        r"WAKEROLL_MAVEN_URL, then start again: what was fetched is kept\.",
-        failure(folder, mirror),
-    )
+        assert re.fullmatch(
+            r"cannot reach the Maven repository \(.*Connection refused.*\); check the network, or name a mirror in "
+            r"WAKEROLL_MAVEN_URL, then start again: what was fetched is kept\.",
+            failure(folder, mirror),
+        )
 
 
 def test_a_repository_that_says_nothing_is_given_up(folder, mirror):

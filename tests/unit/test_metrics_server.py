@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.waiting import wait_until
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.local.ports import free_ports
 from wakeroll_pipeline.metrics import metrics_server
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
@@ -18,11 +19,10 @@ from wakeroll_pipeline.metrics.metrics_server import metrics_served
 Get = Callable[[str], tuple[int, str]]
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """Return a port below those of outgoing connections: a connection of another test must not get it meanwhile."""
+    [port] = free_ports(1)
+    return port
 
 
 def ask(port: int, path: str, address: str = "127.0.0.1", method: str = "GET") -> tuple[int, str]:
@@ -137,7 +137,7 @@ def test_an_address_of_another_machine_is_a_sentence():
 
 
 def test_an_address_may_be_ipv6():
-    with metrics_served(CollectorRegistry(), Health("x"), "::1", port := free_port("::1")):
+    with metrics_served(CollectorRegistry(), Health("x"), "::1", port := free_port()):
         assert ask(port, "/readyz", "::1") == (503, "not ready: x\n")
 
 
