@@ -21,6 +21,7 @@ SECRET_BYTES = 32
 
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _GROUPS = re.compile(r"[A-Za-z0-9._-]{0,255}")
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _SECRET = re.compile(rf"[0-9a-f]{{{2 * SECRET_BYTES}}}")
 
 
@@ -36,21 +37,25 @@ def read_keys(path: str | Path | None) -> Keys:
     """
     if path is None:
         return DEV_KEYS
-    keys = _read(path)
+    keys, lost = _read(path)
     if not keys:
         raise InvalidKeys(f"there is no key in {path}; `wakeroll keys new --role ROLE --file {path}` adds one")
     clients = [key for key in keys if isinstance(key, ClientKey)]
-    return Keys.of((key for key in keys if isinstance(key, Key)), clients)
+    return Keys.of((key for key in keys if isinstance(key, Key)), clients, lost=lost)
 
 
-def _read(path: str | Path) -> list[Key | ClientKey]:
+def _read(path: str | Path) -> tuple[list[Key | ClientKey], list[str]]:
+    """Return the keys of a file, and the fingerprints of lost ones."""
     try:
         entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeError) as error:
         raise InvalidKeys(f"cannot read the keys in {path}: {error}") from None
     except tomllib.TOMLDecodeError:  # its message may quote a secret
         raise InvalidKeys(f"the keys in {path} are not TOML; `wakeroll keys new` prints a valid entry") from None
-    return [_key(path, key_id, entry) for key_id, entry in entries.items()]
+    lost = entries.pop("lost", []) if isinstance(entries.get("lost"), list) else []
+    if not all(isinstance(one, str) and _FINGERPRINT.fullmatch(one) for one in lost):
+        raise InvalidKeys(f"`lost` in {path} must be a list of fingerprints, as `wakeroll keys list` prints them")
+    return [_key(path, key_id, entry) for key_id, entry in entries.items()], lost
 
 
 def entry_of(key: Key | ClientKey) -> str:
@@ -92,7 +97,7 @@ def add_key(path: Path, key: Key | ClientKey) -> None:
         InvalidKeys: the file cannot be read, or already has a key with this id.
         OSError: the file cannot be written.
     """
-    if path.exists() and key.key_id in {known.key_id for known in _read(path)}:
+    if path.exists() and key.key_id in {known.key_id for known in _read(path)[0]}:
         raise InvalidKeys(f"{path} already has a key {key.key_id!r}; choose another id")
     path.touch(mode=0o600)
     with path.open("a", encoding="utf-8") as file:

@@ -33,6 +33,7 @@ class ClientKey(Struct, frozen=True):
     groups: str
     """Beginning of the names of its groups; empty for all groups."""
     secret: bytes
+    """Empty if it is lost."""
 
     def __repr__(self) -> str:
         """Return all fields except the secret."""
@@ -83,6 +84,8 @@ def problem_of(keys: Iterable[ClientKey], record: Record, event: AnyEvent) -> st
     key = next((key for key in known if key.key_id == signature.key_id), None)
     if key is None:
         return f"{_needed(event, known)}; the key {signature.key_id!r} does not cover this group"
+    if not key.secret:
+        return f"the secret of the key {key.key_id!r} is lost"
     if not is_mac(signature.mac, mac_of(key.secret, record.topic, _ANY_PARTITION, record.key, signature.signed)):
         return f"the signature by key {key.key_id!r} does not match this topic, key and value"
     return ""

@@ -148,6 +148,9 @@ the end just before; the observer's value may be a minute old, or as old as an o
 MAX_SIGNERS = 256
 """Signers of one role that a shard remembers: each process of an operator is one, an observer has two or three."""
 
+MAX_KEYS = 1_000
+"""Keys on record: each tenant has one or two, each role of the deployment a few."""
+
 # --- bounds of an event ---
 MAX_TOPICS = 1_000
 """Most subscriptions of one client."""

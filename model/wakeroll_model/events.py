@@ -20,6 +20,7 @@ Epoch = Annotated[
 Millis = Annotated[int, Meta(ge=0, le=2**53)]
 Duration = Annotated[int, Meta(ge=100, le=24 * 3_600_000)]
 Session = Annotated[int, Meta(ge=config.MIN_SESSION_MS, le=config.MAX_SESSION_MS)]
+KeyId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,32}\Z")]
 StrategyName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 Policy = Literal["last", "first", "timestamp"]
 # A strategy's parameter. Depth and size are bounded, because an accepted parameter is stored and must be readable
@@ -374,6 +375,43 @@ class Level(Event, frozen=True, kw_only=True, tag="level"):
     by: Annotated[str, Meta(max_length=255, description="name of the operator, for the record")] = ""
 
 
+class ValidKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A key with which records are signed, without its secret."""
+
+    key_id: Annotated[KeyId, Meta(description="name of the key; part of each signature")]
+    role: Annotated[Literal["operator", "observer", "client"], Meta(description="who signs with it")]
+    fingerprint: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[0-9a-f]{32}\Z",
+            description="shows which secret is meant: the first 16 bytes, in hex, of HMAC-SHA256 with the secret, of "
+            "`wakeroll key`, the role and `groups`, separated by newlines",
+        ),
+    ]
+    groups: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._-]{0,255}\Z",
+            description="of a client key: beginning of the names of the groups whose clients must sign with it",
+        ),
+    ] = ""
+
+
+class KeyChange(Event, frozen=True, kw_only=True, tag="keys"):
+    """An operator adds and removes keys that are valid from the next record on; sent to every partition.
+
+    Until the first of these records, each process accepts the keys of its own key file.
+    """
+
+    added: Annotated[
+        list[ValidKey], Meta(max_length=config.MAX_KEYS, description="keys that are valid from here on")
+    ] = []
+    removed: Annotated[
+        list[KeyId], Meta(max_length=config.MAX_KEYS, description="names of keys that are not valid any more")
+    ] = []
+    by: Annotated[str, Meta(max_length=255, description="name of the operator, for the record")] = ""
+
+
 class Failure(Struct, frozen=True, kw_only=True):
     """Messages of one queue that a handler failed to process, at the same attempt and with the same outcome."""
 
@@ -402,16 +440,16 @@ class Failures(Event, frozen=True, kw_only=True, tag="failures"):
 
 GroupEvent = Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Configure | Reset | Route | Tick
 QueueEvent = Pull | Cancel | Arrival | Tick
-AnyEvent = GroupEvent | QueueEvent | Level
+AnyEvent = GroupEvent | QueueEvent | Level | KeyChange
 
-ON_EVERY_PARTITION = (Route, Tick, Level)
+ON_EVERY_PARTITION = (Route, Tick, Level, KeyChange)
 """Events that belong to a shard as a whole; their records have no key."""
 
 ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
 """Events whose records are keyed by their queue; all others are keyed by their group."""
 
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
-    "groups": (Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Configure, Reset, Route, Tick, Level),
-    "queues": (Pull, Cancel, Arrival, Tick, Level),
+    "groups": (Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Configure, Reset, Route, Tick, Level, KeyChange),
+    "queues": (Pull, Cancel, Arrival, Tick, Level, KeyChange),
 }
 """Last part of a control topic's name -> the event types that it accepts."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 FIRST = 1
 """Level of a shard whose log has no `level` record: the behaviour of release 0.1."""
-NEWEST = 3
+NEWEST = 4
 """Newest level that this release knows."""
 
 CHANGES: Mapping[int, str] = {
@@ -20,10 +20,11 @@ CHANGES: Mapping[int, str] = {
     "members with different filters of a topic keep messages for each other; "
     "a waiting instance that joins expires in time; the first member of an empty group does not wait for settle_ms; "
     "the oldest member has a conflict if its strategy does not exist, and the retry topic makes none",
+    4: "the keys that sign records are on record: `keys` records add and remove them",
 }
 """Level -> what is new in it."""
 
-STATE_VERSIONS: Mapping[int, int] = {1: 4, 2: 5, 3: 6}
+STATE_VERSIONS: Mapping[int, int] = {1: 4, 2: 5, 3: 6, 4: 7}
 """Level -> version of the states of shards at this level. The release before this one reads version 4, so a deployment
 can return to it until its level is raised."""
 

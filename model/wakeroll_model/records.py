@@ -17,6 +17,7 @@ from wakeroll_model.events import (
     Configure,
     Event,
     Heartbeat,
+    KeyChange,
     Level,
     Pull,
     Route,
@@ -49,8 +50,11 @@ class _Names(Struct):
 
 _decode_event = msgspec.json.Decoder(AnyEvent).decode
 _decode_names = msgspec.json.Decoder(_Names).decode
-_NEW_TYPES: Mapping[type[Event], int] = {Level: 2}
-"""Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it."""
+KEYS_LEVEL = 4
+"""First feature level at which there are `keys` records."""
+_NEW_TYPES: Mapping[type[Event], int] = {Level: 2, KeyChange: KEYS_LEVEL}
+"""Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it. Below that
+level, `keys` is an unknown type."""
 _KNOWN_TYPES: Mapping[int, frozenset[str]] = {
     level: frozenset(
         str(event.__struct_config__.tag)
@@ -102,6 +106,8 @@ def read_event(record: Record, partitions: int, level: int = feature_levels.NEWE
     except UNREADABLE as error:
         return _unreadable(record, error, level)
     kind = kind_of_topic(record.topic)
+    if level < _NEW_TYPES.get(type(event), feature_levels.FIRST) and not isinstance(event, Level):
+        return _unknown_type(type_of(event), level)
     if type(event) not in ACCEPTED.get(kind, ()):
         return refuse("type", f"topic {record.topic} does not accept the type {type_of(event)!r}", event)
     if len(value) > _ALWAYS_SMALL and (refusal := _oversize(value, event)):
@@ -233,11 +239,16 @@ def _unreadable(record: Record, error: Exception, level: int) -> Rejected:
     if isinstance(names.type, str) and names.type in known:
         refusal = refuse("bounds", f"{names.type}: {error}")
     else:
-        found = f"no type {names.type[:64]!r}" if isinstance(names.type, str) else "the record has no type"
-        refusal = refuse("type", f"{found}; there are: {', '.join(sorted(known))}")
+        refusal = _unknown_type(names.type, level)
     refusal.group_id = _if_valid(names.group_id, GroupId)
     refusal.client_id = _if_valid(names.client_id, ClientId)
     return refusal
+
+
+def _unknown_type(name: Any, level: int) -> Rejected:
+    """Return the rejection of a record without a type that is known at this level."""
+    found = f"no type {name[:64]!r}" if isinstance(name, str) else "the record has no type"
+    return refuse("type", f"{found}; there are: {', '.join(sorted(_KNOWN_TYPES[level]))}")
 
 
 def _if_valid(name: Any, declared: Any) -> str | None:

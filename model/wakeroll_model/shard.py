@@ -4,11 +4,25 @@ It reads the clock, finds the entity of a record, runs the machine on that entit
 Entities that a batch does not touch stay encoded.
 """
 
-from wakeroll_model import config, feature_levels, routine_beats
+from collections.abc import Mapping
+
+from wakeroll_model import config, feature_levels, routine_beats, valid_keys
 from wakeroll_model.config import NEVER_MS
 from wakeroll_model.deadlines import Deadlines
 from wakeroll_model.decisions import AnyDecision, Cause, Rejected
-from wakeroll_model.events import AnyEvent, Commit, Failures, Heartbeat, Level, Lock, Route, Tick, Unlock
+from wakeroll_model.events import (
+    AnyEvent,
+    Commit,
+    Failures,
+    Heartbeat,
+    KeyChange,
+    Level,
+    Lock,
+    Route,
+    Tick,
+    Unlock,
+    ValidKey,
+)
 from wakeroll_model.fingerprint import fingerprint
 from wakeroll_model.group import Group, Loss
 from wakeroll_model.held_queue import HeldQueue
@@ -60,14 +74,15 @@ class Shard:
             quiet_until: of a new era, the first offset whose decisions are published.  Another era has decided about
                 the records before it; from them the shard only learns the state.
             level: feature level of a shard without a body, before its first record.
-            signatures: the keys that verify signed records, or the verdicts on record; None: signatures are neither
-                required nor read.
+            signatures: the keys of this process, of which those on record verify signed records; or the verdicts on
+                record; None: signatures are neither required nor read.
             raises: raise exceptions of the machine, for tests, instead of rejecting the event.
             skips_routine: skip the machine for routine heartbeats; False: never, for tests. The decisions are the same.
 
         Raises:
             WrongPartitions: the body was made with another number of partitions.
             UnknownLevel: the body is at a level that this release does not know.
+            MissingKeys: this process lacks the secret of a key on record.
         """
         state = ShardState(partitions, level=level) if body is None else decode_state(body)
         feature_levels.require_known(state.level, shard_of(topic, partition))
@@ -84,7 +99,8 @@ class Shard:
         self._name = shard_of(topic, partition)
         self._partitions = partitions
         self._routes = Routes(state.routes)
-        self._signatures = signatures
+        self._own_signatures = signatures
+        self._signatures = None if signatures is None else valid_keys.verified_by(signatures, state.keys, self._name)
         self._raises = raises
         self._routine = RoutineIndex(state.routine)
         self._skips_routine = skips_routine
@@ -149,6 +165,11 @@ class Shard:
         return self._state.growths
 
     @property
+    def keys(self) -> Mapping[str, ValidKey]:
+        """The keys on record, by name, the oldest first; empty: each process accepts the keys of its key file."""
+        return self._state.keys
+
+    @property
     def load(self) -> Load:
         """The bounded resources that all groups or queues of the shard use together."""
         return self._state.load
@@ -164,7 +185,7 @@ class Shard:
 
     def continued(self, body: bytes, partitions: int) -> "Shard":
         """Return a shard that continues with another state, by the same keys."""
-        return Shard(self.topic, self.partition, partitions, body, signatures=self._signatures, raises=self._raises)
+        return Shard(self.topic, self.partition, partitions, body, signatures=self._own_signatures, raises=self._raises)
 
     def body(self) -> bytes:
         """Return the state after the records so far."""
@@ -182,6 +203,7 @@ class Shard:
 
         Raises:
             UnknownLevel: a signed record raises the level to one that this release does not know.
+            MissingKeys: from a signed record on, a key is valid whose secret this process lacks.
         """
         state = self._state
         state.offset = record.offset
@@ -207,6 +229,8 @@ class Shard:
                 decisions += self._tick(event, moment, cause)
             case Level():
                 self._raise_level(event.level)
+            case KeyChange():
+                decisions += self._change_keys(event)
             case Route():
                 self._readers.told(event, moment.now_ms)
                 for name in self._readers.of(event.topic, is_changed=self._routes.learn(event)):
@@ -272,6 +296,18 @@ class Shard:
             self._routine.end_all()
             if level >= 3 and self._state.limits.forget_after_ms != config.FORGET_MS:
                 self._look_at_all(self._state.clock.now_ms)
+
+    def _change_keys(self, change: KeyChange) -> list[AnyDecision]:
+        """Verify by other keys from the next record on."""
+        valid = valid_keys.changed(self._state.keys, change)
+        if isinstance(valid, str):
+            return [refuse("keys", valid, change)]
+        if self._own_signatures is not None:
+            where = f"{self._name} from offset {self._state.offset} on"
+            self._signatures = valid_keys.verified_by(self._own_signatures, valid, where)
+        self._state.keys = valid
+        self._routine.end_all()
+        return []
 
     def _may_skip(self, record: Record) -> bool:
         """Return whether a listed heartbeat is routine now: no era begins, and no signature is needed."""

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from wakeroll_model import feature_levels
 from wakeroll_model.config import DEFAULT_LIMITS, NEVER_MS, Limits
+from wakeroll_model.events import ValidKey
 from wakeroll_model.group import Loss
 from wakeroll_model.shard_clock import ShardClock
 from wakeroll_model.shard_load import Load
@@ -83,6 +84,8 @@ class ShardState(Struct, array_like=True):
     absent: dict[str, int] = {}
     """Topic whose last route has no queues -> the shard's clock at that route, the oldest first; such topics are not in
     `told`. Empty below feature level 3."""
+    keys: dict[str, ValidKey] = {}
+    """Name -> a key that is valid on record, the oldest first; empty: each process accepts the keys of its key file."""
 
 
 encode_state = msgspec.msgpack.Encoder().encode

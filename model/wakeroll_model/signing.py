@@ -11,7 +11,7 @@ from msgspec import Struct
 from wakeroll_model import client_keys, config
 from wakeroll_model.client_keys import ClientKey
 from wakeroll_model.decisions import Rejected
-from wakeroll_model.events import AnyEvent, Arrival, Configure, Event, Level, Reset, Route, Tick
+from wakeroll_model.events import AnyEvent, Arrival, Configure, Event, KeyChange, Level, Reset, Route, Tick
 from wakeroll_model.records import Record, refuse, type_of
 from wakeroll_model.signature_bytes import Signature, is_mac, mac_of, read_signature, unsigned_end
 
@@ -23,6 +23,7 @@ SIGNED_BY: Mapping[type[Event], Role] = {
     Configure: "operator",
     Reset: "operator",
     Level: "operator",
+    KeyChange: "operator",
     Tick: "observer",
     Route: "observer",
     Arrival: "observer",
@@ -37,6 +38,7 @@ class Key(Struct, frozen=True):
     """Name of the key, `[A-Za-z0-9_-]{1,32}`; part of each signature."""
     role: Role
     secret: bytes
+    """Empty if it is lost."""
 
     def __repr__(self) -> str:
         """Return all fields except the secret."""
@@ -66,11 +68,23 @@ class Keys(Struct, frozen=True):
     by_id: Mapping[str, Key]
     clients: tuple[ClientKey, ...] = ()
     """Keys of clients, for groups whose clients must sign."""
+    lost: frozenset[str] = frozenset()
+    """Fingerprints of keys on record whose secrets nobody has any more: no signature by them is valid."""
+    may_lack: bool = False
+    """Whether signatures by keys on record that this process lacks count without verification. Only for a process that
+    neither decides nor shows decisions."""
 
     @classmethod
-    def of(cls, keys: Iterable[Key], clients: Iterable[ClientKey] = ()) -> "Keys":
-        """Collect keys in this order."""
-        return cls({key.key_id: key for key in keys}, tuple(clients))
+    def of(
+        cls, keys: Iterable[Key], clients: Iterable[ClientKey] = (), *, lost: Iterable[str] = (), may_lack: bool = False
+    ) -> "Keys":
+        """Collect keys in this order; the arguments are the fields."""
+        return cls({key.key_id: key for key in keys}, tuple(clients), frozenset(lost), may_lack)
+
+    @property
+    def all(self) -> tuple[Key | ClientKey, ...]:
+        """The keys of all roles."""
+        return (*self.by_id.values(), *self.clients)
 
     def __repr__(self) -> str:
         """Return the names of the keys, without their secrets."""
@@ -102,6 +116,8 @@ class Keys(Struct, frozen=True):
             return f"no key {signature.key_id!r}; {_needed(event, role)}; keys of this role: {known}"
         if key.role != role:
             return f"the key {key.key_id!r} has the role {key.role!r}; {_needed(event, role)}"
+        if not key.secret:
+            return "" if self.may_lack else f"the secret of the key {key.key_id!r} is lost"
         mac = mac_of(key.secret, record.topic, str(record.partition), record.key, signature.signed)
         if not is_mac(signature.mac, mac):
             return f"the signature by key {key.key_id!r} does not match this topic, partition, key and value"

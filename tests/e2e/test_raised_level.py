@@ -110,7 +110,9 @@ def test_without_an_operator_s_key_a_new_deployment_begins_at_level_1(broker, wa
     [finding] = ensure_deployment(settings)
 
     assert not finding.fatal
-    assert str(finding).startswith("the new deployment begins at feature level 1: there is no key of the role operator")
+    assert str(finding).startswith(
+        "the new deployment begins at feature level 1 and without keys on record: there is no "
+    )
     assert levels_in(shown(wakeroll, settings, "--keys", str(operator))) == [(1, True)] * 8
     assert (
         levels_in(shown(wakeroll, settings, "--keys", str(operator), "--execute"))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from wakeroll_model.events import ABOUT_A_QUEUE, ON_EVERY_PARTITION, AnyEvent, Level, Tick
+from wakeroll_model.events import ABOUT_A_QUEUE, ON_EVERY_PARTITION, AnyEvent, KeyChange, Level, Tick
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.records import Record, entity_of
 
@@ -45,7 +45,7 @@ class ControlLog:
         """
         value = encode_event(event)
         if isinstance(event, ON_EVERY_PARTITION):
-            topics = self._ticking if isinstance(event, Tick | Level) else (TOPIC,)
+            topics = self._ticking if isinstance(event, Tick | Level | KeyChange) else (TOPIC,)
             return [
                 self.write(value, at_ms, partition, topic=topic)
                 for topic in topics

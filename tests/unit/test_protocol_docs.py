@@ -22,13 +22,14 @@ from wakeroll_model.decisions import (
     Trigger,
     WakeReason,
 )
-from wakeroll_model.events import AnyEvent, Configure, Heartbeat
+from wakeroll_model.events import AnyEvent, Configure, Heartbeat, KeyChange
 from wakeroll_model.group import GroupSettings
 from wakeroll_model.instance_secrets import provable_id
 from wakeroll_model.partitioner import murmur2, partition_of
 from wakeroll_model.records import Record, read_event
 from wakeroll_model.shard import Shard
 from wakeroll_model.signing import ROLES, SIGNED_BY, Key, Keys, Signer
+from wakeroll_model.valid_keys import on_record
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "protocol.md").read_text(encoding="utf-8")
 
@@ -153,7 +154,7 @@ def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
         ("wake", get_args(WakeReason)),
         ("membership", get_args(Change)),
         ("rejected", ["json", "type", "bounds", "key", "partition", "mode", "limit", "in-use", "epoch"]),
-        ("rejected", ["secret", "commit", "reset", "pull", "settings", "internal", "signature", "stale"]),
+        ("rejected", ["secret", "commit", "reset", "pull", "settings", "internal", "signature", "stale", "keys"]),
     ],
 )
 def test_every_word_that_a_decision_may_use_is_explained(name, words):
@@ -249,6 +250,16 @@ def test_the_client_s_signature_of_the_page_is_the_one_that_a_shard_verifies():
     assert [one for one in shard.apply(record) if isinstance(one, Rejected)] == []
     forged = structs.replace(record, value=value.replace('"c1"', '"c2"').encode())
     assert [one.rule for one in shard.apply(forged) if isinstance(one, Rejected)] == ["signature"]
+
+
+def test_the_fingerprints_of_the_page_are_those_of_its_secret():
+    [chapter] = re.findall(r"^### keys\n(.*?)(?=^## )", PAGE, flags=re.MULTILINE | re.DOTALL)
+    [example] = re.findall(r"```json\n(.*?)```", chapter, flags=re.DOTALL)
+    secret = bytes(range(32))
+
+    keys = [on_record(Key("ops-2", "operator", secret)), on_record(ClientKey("tenant-1", "tenant.", secret))]
+
+    assert msgspec.json.decode(example, type=KeyChange).added == keys
 
 
 def test_every_event_of_a_client_is_listed_for_its_key():

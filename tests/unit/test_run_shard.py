@@ -1,5 +1,6 @@
 """The adapter between Spark and the machines: what a batch holds in memory, and what it reports."""
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
+from tests.support.running_processes import ROOT
 from wakeroll.connection import Topics
 from wakeroll.keys import key_to_sign
 from wakeroll_model import feature_levels
@@ -18,7 +20,7 @@ from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import READABLE, VERSION
 from wakeroll_model.signing import DEV_KEYS, Signer
 from wakeroll_pipeline.operators import shard_operator as operator
-from wakeroll_pipeline.operators.shard_operator import Counts, run_shard
+from wakeroll_pipeline.operators.shard_operator import Counts, decide, run_shard
 from wakeroll_pipeline.recovery.initial_state import Beginning, Restore
 from wakeroll_pipeline.recovery.packed_states import pack, unpack
 
@@ -191,3 +193,15 @@ def test_an_unsigned_level_has_no_effect():
 def signed(event: Level) -> bytes:
     signer = Signer(key_to_sign(DEV_KEYS, "operator"), "0123456789abcdef")
     return signer.sign(GROUPS, 0, None, encode_decision(event), 0)
+
+
+def test_a_coordinator_decides_by_nothing_but_this():
+    """Two coordinators with other settings, clocks or environments must decide alike: the page has a row for each."""
+    page = (ROOT / "docs" / "decisions" / "0035-keys-on-record.md").read_text(encoding="utf-8")
+    takes = [*inspect.signature(decide).parameters]
+
+    assert takes == ["records", "partitions", "topics", "restore", "keys", "counts"]
+    assert "the records, `partitions`, the names of the topics, the initial states and the keys" in " ".join(
+        page.split()
+    )
+    assert [*inspect.signature(run_shard).parameters] == [*takes[1:], "at", "frames", "state"]

@@ -15,6 +15,7 @@ from wakeroll_model.events import (
     Arrival,
     Event,
     Heartbeat,
+    KeyChange,
     Level,
     Pull,
     Reset,
@@ -129,7 +130,7 @@ class MemoryCoordinator:
 
     def _append(self, event: Event) -> None:
         """Append an event without an entity to both topics, any other one where it belongs."""
-        topics = self._names.control if isinstance(event, Tick | Level) else (self._names.groups,)
+        topics = self._names.control if isinstance(event, Tick | Level | KeyChange) else (self._names.groups,)
         key: bytes | None = None
         if isinstance(event, Heartbeat | Reset):
             key = event.group_id.encode()

@@ -10,6 +10,7 @@ import typer
 from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 from wakeroll.installed_version import installed_version
 from wakeroll_model.feature_levels import UnknownLevel
+from wakeroll_model.valid_keys import MissingKeys
 from wakeroll_pipeline.cli import (
     acls_command,
     change_commands,
@@ -137,7 +138,7 @@ def run_app(arguments: Sequence[str]) -> int:
         logging.getLogger(ours).setLevel(logging.INFO)
     try:
         app(list(arguments))
-    except (WakerollError, UnknownLevel) as error:
+    except (WakerollError, UnknownLevel, MissingKeys) as error:
         complain(str(error))
         return _code_of(error)
     except ModuleNotFoundError as error:

@@ -1,21 +1,46 @@
-"""The `keys` commands: new keys for signed records."""
+"""The `keys` commands: they make keys for signed records, and show and change which keys are valid on record."""
 
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
+from rich.table import Table
 
-from wakeroll.errors import InvalidUsage
-from wakeroll.keys import add_key, entry_of, new_client_key, new_key
+from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.keys import InvalidKeys, add_key, entry_of, new_client_key, new_key, warning_of
+from wakeroll.operator_name import this_user
 from wakeroll_model.client_keys import ROLE as CLIENT
 from wakeroll_model.client_keys import ClientKey
-from wakeroll_model.signing import ROLES, Key, role_of
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_model.events import KeyChange, ValidKey
+from wakeroll_model.partitioner import ControlPartition
+from wakeroll_model.records import KEYS_LEVEL
+from wakeroll_model.signing import ROLES, Key, Keys, role_of
+from wakeroll_model.valid_keys import changed, on_record
+from wakeroll_pipeline.cli.live_answer import live_model
+from wakeroll_pipeline.cli.options import AsJson, Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from wakeroll_pipeline.cli.output import Output, write_document
+from wakeroll_pipeline.kafka.rights_check import require_rights
+from wakeroll_pipeline.kafka.shard_records import append_to_shards
+from wakeroll_pipeline.runtime.run_status import running
+from wakeroll_pipeline.settings import Settings
 
+if TYPE_CHECKING:
+    from wakeroll_pipeline.live.live_model import LiveModel
+
+log = logging.getLogger("wakeroll")
 out = Output(highlight=False, soft_wrap=True)
 app = typer.Typer(
-    help="Make keys for signed records; docs/security.md explains how to rotate them.", no_args_is_help=True
+    help="Make keys for signed records, and decide which are valid; docs/security.md explains how to rotate them.",
+    no_args_is_help=True,
 )
+
+_ANSWER_S = 30.0
+"""Longest wait until the appended records were read back (s)."""
+_LOOK_S = 0.05
 
 RoleName = Annotated[
     str, typer.Option("--role", help=f"Role of the processes that sign with the key: {', '.join(ROLES)} or {CLIENT}.")
@@ -40,11 +65,30 @@ NewKeyFile = Annotated[
     Path | None,
     typer.Option("--file", metavar="FILE", help="File to which the key is appended; default: print the key."),
 ]
+KeyIds = Annotated[list[str], typer.Argument(metavar="KEY...", help="Names of the keys.")]
+Execute = Annotated[
+    bool, typer.Option("--execute", help="Change the valid keys; default: show what would be changed only.")
+]
+By = Annotated[
+    str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
+]
+
+
+class KeyState(Struct, frozen=True, kw_only=True):
+    """A key, as the log and the key file know it."""
+
+    key_id: str
+    role: str
+    groups: str
+    fingerprint: str
+    on_record: bool
+    """Whether it is valid in every shard."""
+    in_file: bool
 
 
 @app.callback()
 def keys() -> None:
-    """Make keys for signed records."""
+    """Make keys for signed records, and decide which are valid."""
 
 
 @app.command()
@@ -58,6 +102,68 @@ def new(role: RoleName, groups: GroupPrefix = None, key_id: KeyId = None, file: 
     out.print(f"added the key {key.key_id!r} of role {role} to {file}", markup=False)
 
 
+@app.command("list")
+def list_keys(
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Show which keys are valid on record, and which are in the key file."""
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    own = settings.read_keys()
+    with live_model(settings, out, _lenient(own)) as model:
+        valid = _valid(model)
+    found = _states(valid.values(), own if settings.keys else Keys.of([]))
+    if as_json:
+        write_document({"keys": found})
+        return
+    out.print(_table(found))
+    if unverified := [one.key_id for one in found if one.on_record and not one.in_file]:
+        out.print(f"not verified, because the key file lacks them: signatures by {', '.join(unverified)}", markup=False)
+    if not any(valid.values()):
+        out.print("no keys are on record: each process accepts the keys of its own key file", markup=False)
+
+
+@app.command()
+def publish(
+    execute: Execute = False,
+    by: By = None,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Make the keys of the key file valid on record, beside those that are; first give all coordinators the file."""
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    if not settings.keys:
+        raise InvalidUsage("no key file is named; use --keys FILE: the development keys are not put on record")
+    added = [on_record(key) for key in settings.read_keys().all]
+    _change(settings, KeyChange(added=added, by=by or this_user()), execute=execute)
+
+
+@app.command()
+def remove(
+    key_ids: KeyIds,
+    execute: Execute = False,
+    by: By = None,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Make keys invalid at once, whatever key files have them."""
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    _change(settings, KeyChange(removed=key_ids, by=by or this_user()), execute=execute)
+
+
 def _new(role: str, groups: str | None, key_id: str | None) -> Key | ClientKey:
     if role == CLIENT:
         if groups is None:
@@ -69,3 +175,139 @@ def _new(role: str, groups: str | None, key_id: str | None) -> Key | ClientKey:
         return new_key(role_of(role), key_id)
     except ValueError as error:
         raise InvalidUsage(f"--role: {error}, {CLIENT}") from None
+
+
+def _change(settings: Settings, change: KeyChange, *, execute: bool) -> None:
+    """Show what a change would do, and append it to all shards if it is to be executed."""
+    own = settings.read_keys()
+    if execute:
+        if settings.keys and (warning := warning_of(settings.keys)):
+            log.warning("%s", warning)
+        require_rights(settings.connection, ["upgrader"])
+    with live_model(settings, out, _lenient(own)) as model:
+        _refuse_low(model)
+        wanted: dict[ControlPartition, dict[str, ValidKey]] = {}
+        before = _valid(model)
+        for place, valid in before.items():
+            after = changed(valid, change)
+            if isinstance(after, str):
+                raise InvalidUsage(after)
+            wanted[place] = after
+        places = [place for place in wanted if wanted[place] != before[place]]
+        named = {key_id for place in places for key_id in wanted[place].keys() ^ before[place].keys()}
+        if unknown := sorted(set(change.removed) - named):
+            raise InvalidUsage(f"no key {unknown[0]!r} is valid on record; `wakeroll keys list` shows the valid ones")
+        if not places:
+            out.print("the keys on record are so already: nothing has changed")
+            return
+        refuse_without(settings.work_folder, [key for key in change.added if key.key_id in named])
+        what = f"{'valid' if change.added else 'invalid'}: {', '.join(sorted(named))}"
+        if not execute:
+            out.print(f"would become {what}. Nothing has changed; repeat the command with --execute", markup=False)
+            return
+        signing = _signing(own, before.values())
+        offsets = append_to_shards(settings.connection, signing, change, places)
+        with out.status("waiting for the shards"):
+            _await(model, wanted, offsets)
+        where = ", ".join(f"{topic}-{number} at {offset}" for (topic, number), offset in sorted(offsets.items()))
+        out.print(f"{what}, from these offsets on: {where}", markup=False)
+
+
+def refuse_without(work_folder: Path, added: Sequence[ValidKey]) -> None:
+    """Refuse to make a key valid while a coordinator of this home runs that lacks its secret: it would stop.
+
+    Raises:
+        InvalidUsage: there is such a coordinator; the message names its process and the key.
+    """
+    for replica, status in running(work_folder).items():
+        for key in added:
+            if key.fingerprint not in status.fingerprints:
+                name = f"the replica {replica!r}" if replica else "`wakeroll run`"
+                raise InvalidUsage(
+                    f"{name} (process {status.pid}) lacks the key {key.key_id!r}, and would stop if it became valid; "
+                    "restart it with this key file first"
+                )
+
+
+def _lenient(own: Keys) -> Keys:
+    """Return keys by which the log can be followed to see the keys on record, though this file lacks some."""
+    return Keys.of(own.by_id.values(), own.clients, may_lack=True)
+
+
+def _valid(model: "LiveModel") -> dict[ControlPartition, Mapping[str, ValidKey]]:
+    """Return the keys on record, by control partition."""
+    with model.lock:
+        return {place: dict(one.shard.keys) for place, one in sorted(model.shards.items())}
+
+
+def _refuse_low(model: "LiveModel") -> None:
+    with model.lock:
+        low = [one.name for one in model.shards.values() if one.shard.level < KEYS_LEVEL]
+    if low:
+        raise InvalidUsage(
+            f"{min(low)} is below feature level {KEYS_LEVEL}, from which on keys can be on record; "
+            "`wakeroll upgrade --execute` raises it"
+        )
+
+
+def _signing(own: Keys, valid: Iterable[Mapping[str, ValidKey]]) -> Key:
+    """Return the last operator key of the file that every shard accepts.
+
+    Raises:
+        InvalidKeys: there is none.
+    """
+    shards = [its for its in valid if its]
+    for key in reversed(own.of_role("operator")):
+        if all(its.get(key.key_id) == on_record(key) for its in shards):
+            return key
+    raise InvalidKeys("the key file has no operator key that is valid on record; `wakeroll keys list` shows both")
+
+
+def _await(
+    model: "LiveModel",
+    wanted: Mapping[ControlPartition, Mapping[str, ValidKey]],
+    offsets: Mapping[ControlPartition, int],
+) -> None:
+    """Wait until the log shows the keys.
+
+    Raises:
+        WakerollError: a shard has not accepted its record.
+    """
+    deadline = time.monotonic() + _ANSWER_S
+    while late := [place for place, its in _valid(model).items() if place in offsets and its != wanted[place]]:
+        if time.monotonic() > deadline:
+            topic, partition = late[0]
+            raise WakerollError(
+                f"the record at offset {offsets[late[0]]} of {topic}-{partition} has no effect after "
+                f"{_ANSWER_S:.0f} s; the view `rejections` has the reason if the coordinator rejected it"
+            )
+        time.sleep(_LOOK_S)
+
+
+def _states(shards: Iterable[Mapping[str, ValidKey]], own: Keys) -> list[KeyState]:
+    """Return all keys, those on record first."""
+    every = list(shards)
+    valid = {key: None for its in every for key in its.values()}
+    mine = [on_record(key) for key in own.all]
+    return [
+        KeyState(
+            key_id=key.key_id,
+            role=key.role,
+            groups=key.groups,
+            fingerprint=key.fingerprint,
+            on_record=bool(every) and all(its.get(key.key_id) == key for its in every),
+            in_file=key in mine,
+        )
+        for key in dict.fromkeys([*valid, *mine])
+    ]
+
+
+def _table(found: Sequence[KeyState]) -> Table:
+    table = Table(title="keys of signed records")
+    for name in ("key", "role", "groups", "fingerprint", "valid on record", "in the key file"):
+        table.add_column(name)
+    for one in found:
+        groups = f"{one.groups}*" if one.role == CLIENT else ""
+        marks = ("yes" if one.on_record else "no", "yes" if one.in_file else "no")
+        table.add_row(one.key_id, one.role, groups, one.fingerprint, *marks)
+    return table

@@ -19,6 +19,7 @@ from wakeroll.connection import Topics
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll_model.config import DARK_MS
+from wakeroll_model.signing import Keys
 from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
 from wakeroll_pipeline.cli.output import clock_text, first_of, seconds_text
 from wakeroll_pipeline.settings import Settings
@@ -42,8 +43,8 @@ def without_collections() -> Iterator[None]:
 
 
 @contextmanager
-def followed(settings: Settings) -> Iterator["FollowedBrokers"]:
-    """Follow the brokers of a deployment; the reading begins at once.
+def followed(settings: Settings, keys: Keys | None = None) -> Iterator["FollowedBrokers"]:
+    """Follow the brokers of a deployment; the reading begins at once. `keys`: as for `followed_brokers`.
 
     The view reports outages, so the log lines about them are suppressed.
 
@@ -58,25 +59,26 @@ def followed(settings: Settings) -> Iterator["FollowedBrokers"]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with followed_brokers(settings) as brokers:
+        with followed_brokers(settings, keys=keys) as brokers:
             yield brokers
     finally:
         logger.setLevel(level)
 
 
 @contextmanager
-def live_model(settings: Settings, out: Console) -> Iterator["LiveModel"]:
+def live_model(settings: Settings, out: Console, keys: Keys | None = None) -> Iterator["LiveModel"]:
     """Provide the state of all groups at the end of the log, and keep following it.
 
     Args:
         settings: of the deployment; they name the brokers.
         out: shows a spinner while the log is read.
+        keys: verify signed records; None: those of the settings.
 
     Raises:
         NotReachable: the log cannot be read.
         InvalidUsage: a package is missing, or the settings are not valid.
     """
-    with followed(settings) as brokers:
+    with followed(settings, keys) as brokers:
         with out.status("reading the log"):
             brokers.wait_until_current(threading.Event())
         yield brokers.model

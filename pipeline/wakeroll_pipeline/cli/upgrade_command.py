@@ -10,7 +10,7 @@ from msgspec import Struct
 from rich.table import Table
 
 from wakeroll.errors import InvalidUsage, WakerollError
-from wakeroll.keys import warning_of
+from wakeroll.keys import key_to_sign, warning_of
 from wakeroll.operator_name import this_user
 from wakeroll_model.events import Level
 from wakeroll_model.feature_levels import CHANGES, FIRST, NEWEST
@@ -18,8 +18,8 @@ from wakeroll_model.partitioner import ControlPartition
 from wakeroll_pipeline.cli.live_answer import live_model
 from wakeroll_pipeline.cli.options import AsJson, Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from wakeroll_pipeline.cli.output import Output, write_document
-from wakeroll_pipeline.kafka.level_records import append_level
 from wakeroll_pipeline.kafka.rights_check import require_rights
+from wakeroll_pipeline.kafka.shard_records import append_to_shards
 from wakeroll_pipeline.runtime.run_status import running
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def upgrade(
         found = _levels(model, settings.work_folder)
         if execute and (places := _below(model, found, level)):
             event = Level(level=level, by=by or this_user())
-            offsets = append_level(settings.connection, settings.read_keys(), event, places)
+            signing = key_to_sign(settings.read_keys(), "operator")
+            offsets = append_to_shards(settings.connection, signing, event, places)
             with out.status("waiting for the shards"):
                 _await(model, offsets, level, settings.work_folder)
             found = _levels(model, settings.work_folder)

@@ -17,6 +17,7 @@ from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.keys import key_to_sign, warning_of
 from wakeroll_model import config, feature_levels
+from wakeroll_model.valid_keys import on_record
 from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.jobs.deciding import Deciding
 from wakeroll_pipeline.jobs.metrics_sampler import sampled
@@ -154,6 +155,7 @@ def _run(
         if recorder is not None and not settings.is_standby and _may_record(queries, stop):
             queries.append(recorder.start())
         large: frozenset[str] = frozenset()
+        fingerprints = [] if deciding is None else [on_record(key).fingerprint for key in settings.read_keys().all]
         log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
         sampler = stack.enter_context(sampled(settings, metrics, queries, counts))
         while not stop.asked.wait(POLL_S):
@@ -167,7 +169,7 @@ def _run(
                 queries.append(began)
                 if sampler is not None:
                     sampler.add(began)
-            states = _tell(settings, queries, counts, started_ms, decides=deciding is not None)
+            states = _tell(settings, queries, counts, started_ms, fingerprints, decides=deciding is not None)
             large = _warn_of_large(states, large)
             if recorder is not None:
                 recorder.take_snapshots_if_due(None if deciding is None else settings)
@@ -210,7 +212,13 @@ def _take_over(recorder: Recorder) -> StreamingQuery | None:
 
 
 def _tell(
-    settings: Settings, queries: Sequence[StreamingQuery], counts: Counts, started_ms: int, *, decides: bool
+    settings: Settings,
+    queries: Sequence[StreamingQuery],
+    counts: Counts,
+    started_ms: int,
+    fingerprints: list[str],
+    *,
+    decides: bool,
 ) -> Mapping[str, int]:
     """Write the status file; return the size of the state of each shard (bytes)."""
     last = {str(query.name): _status_of(query) for query in queries}
@@ -227,6 +235,7 @@ def _tell(
         marks,
         shard_levels=dict(sorted(counts.levels.value.items())),
         newest_level=feature_levels.NEWEST,
+        fingerprints=fingerprints,
         decides=decides,
     )
     write_status(settings.work_folder, status, settings.replica)

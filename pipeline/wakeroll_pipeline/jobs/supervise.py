@@ -1,6 +1,7 @@
 """Supervision of Spark by a service: its session, queries that end by themselves, and a stop between two batches."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,8 @@ POLL_S = 0.5
 LAST_BATCHES_S = 45.0
 """Longest wait for the last batches of all queries, which take seconds (s)."""
 
+_OUR_ERROR = re.compile(r"^\s*wakeroll\w*(?:\.\w+)+: (.+)$", re.MULTILINE)
+"""The last line of a traceback of an error of our own."""
 _PLAN = "=== Streaming Query ==="
 """Line of a Spark error behind which it describes the query."""
 
@@ -111,9 +114,14 @@ def wait_until(true: Callable[[], bool], until_s: float | None = None) -> None:
 
 
 def _first_sentence(error: StreamingQueryException) -> str:
-    """Return the line of a Spark error that names the cause; write the whole error, with the plan, to the log."""
+    """Return the line of a Spark error that names the cause; write the whole error, with the plan, to the log.
+
+    The sentence of an error of our own is written for the reader, so it is returned without the name of its class.
+    """
     log.error("%s", error)
     sentences = in_one_line(str(error).partition(_PLAN)[0])
+    if ours := _OUR_ERROR.search(sentences):
+        return ours.group(1)
     lines = [line.strip() for line in sentences.splitlines() if line.strip()] or ["unknown"]
     told = [line for line in lines if "Error" in line or "Exception" in line]
     return (told[-1] if told else lines[0])[:500]

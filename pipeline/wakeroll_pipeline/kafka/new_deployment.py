@@ -1,21 +1,24 @@
-"""The start of a deployment: its topics are created, and its shards begin at the newest feature level."""
+"""The start of a deployment: its topics are created, and its shards get the newest feature level and their keys."""
 
 from confluent_kafka import KafkaError
 
 from wakeroll.errors import WakerollError
+from wakeroll.keys import key_to_sign
 from wakeroll.operator_name import this_user
-from wakeroll_model.events import Level
+from wakeroll_model.events import KeyChange, Level
 from wakeroll_model.feature_levels import FIRST, NEWEST
+from wakeroll_model.valid_keys import on_record
 from wakeroll_pipeline.kafka.control_topics import Finding, ensure_topics
-from wakeroll_pipeline.kafka.level_records import append_level
+from wakeroll_pipeline.kafka.shard_records import append_to_shards
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.settings import Settings
 
 
 def ensure_deployment(settings: Settings) -> list[Finding]:
-    """Create missing topics, check existing ones, and raise the level of control topics that did not exist.
+    """Create missing topics, check existing ones, and begin control topics that did not exist.
 
-    Several processes may do so at once: a second record of a level has no effect.
+    They get the newest feature level; and, if the deployment has a key file, its keys become those on record. Several
+    processes may do so at once: a second record of a level or of a key has no effect.
 
     Returns:
         Findings that are not fatal.
@@ -35,8 +38,16 @@ def ensure_deployment(settings: Settings) -> list[Finding]:
     places = [(topic, partition) for topic in new for partition in range(settings.partitions)]
     try:
         if places:
-            append_level(connection, settings.read_keys(), Level(level=NEWEST, by=this_user()), places)
+            keys = settings.read_keys()
+            signing = key_to_sign(keys, "operator")
+            append_to_shards(connection, signing, Level(level=NEWEST, by=this_user()), places)
+            if settings.keys:
+                added = [on_record(key) for key in keys.all]
+                append_to_shards(connection, signing, KeyChange(added=added, by=this_user()), places)
     except WakerollError as error:
-        text = f"the new deployment begins at feature level {FIRST}: {error}; to raise it: wakeroll upgrade"
+        text = (
+            f"the new deployment begins at feature level {FIRST} and without keys on record: {error}; to mend it: "
+            "wakeroll upgrade --execute, then wakeroll keys publish --execute"
+        )
         findings.append(Finding(new[0], text, fatal=False))
     return findings

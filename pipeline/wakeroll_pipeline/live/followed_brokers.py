@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from msgspec import structs
 
 from wakeroll.errors import NotReachable
+from wakeroll_model.signing import Keys
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.live.end_queries import EndQueries
 from wakeroll_pipeline.live.kafka_follower import KafkaFollower, Listener
@@ -66,7 +67,10 @@ class FollowedBrokers:
 
 @contextmanager
 def followed_brokers(
-    settings: Settings, listener: Listener | None = None, beat: Callable[[str], object] = lambda _: None
+    settings: Settings,
+    listener: Listener | None = None,
+    beat: Callable[[str], object] = lambda _: None,
+    keys: Keys | None = None,
 ) -> Iterator[FollowedBrokers]:
     """Follow the brokers of a deployment, from the newest snapshots in its tables, if there are any.
 
@@ -74,12 +78,13 @@ def followed_brokers(
         settings: of the deployment; they name the brokers.
         listener: receives the new decisions, in the thread that reads them.
         beat: receives the name of a thread whenever it begins a round; it is called in that thread.
+        keys: verify signed records; None: those of the settings.
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings, or the keys cannot be read.
         LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
     """
-    connection, keys = settings.connection, settings.read_keys()
+    connection, keys = settings.connection, settings.read_keys() if keys is None else keys
     require_rights(connection, ["viewer"], must_answer=False)
     model = LiveModel(connection.topics, settings.partitions)
     model.facts = structs.replace(model.facts, is_begun=False)

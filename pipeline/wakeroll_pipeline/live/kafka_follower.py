@@ -21,6 +21,7 @@ from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import UNREADABLE, Record
 from wakeroll_model.resharding import number_of
 from wakeroll_model.signing import Signatures
+from wakeroll_model.valid_keys import MissingKeys
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
 from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS
@@ -133,8 +134,8 @@ class KafkaFollower(threading.Thread):
                 except WakerollError as problem:
                     self._in_trouble(str(problem))
                     self._stop_requested.wait(_RETRY_S)
-                except UnknownLevel as problem:
-                    # To go on at an older level would show other owners than the coordinator's.
+                except (UnknownLevel, MissingKeys) as problem:
+                    # To go on at an older level, or with other keys, would show other owners than the coordinator's.
                     self._in_trouble(str(problem))
                     self._forget_places()
                     self._stop_requested.wait(_AFTER_FAILURE_S)

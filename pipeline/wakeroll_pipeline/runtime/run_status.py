@@ -41,6 +41,8 @@ class Status(Struct):
     """Shard -> its feature level; only shards that had a batch since the start."""
     newest_level: int = feature_levels.FIRST
     """Newest feature level that the process knows; a process of release 0.1 does not write it."""
+    fingerprints: list[str] = []
+    """Fingerprints of the keys in the process's key file."""
     decides: bool = True
     """Whether the process runs the machines; False for `run --only record`."""
 

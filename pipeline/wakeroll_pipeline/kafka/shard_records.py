@@ -1,4 +1,4 @@
-"""Records that raise the feature level of shards: one for each control partition, signed by an operator."""
+"""Records for whole shards, such as a new feature level: one for each control partition, signed by an operator."""
 
 from collections.abc import Iterable
 
@@ -7,38 +7,37 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
-from wakeroll.keys import key_to_sign, new_signer
-from wakeroll_model.events import Level
+from wakeroll.keys import new_signer
+from wakeroll_model.events import KeyChange, Level
 from wakeroll_model.partitioner import ControlPartition
-from wakeroll_model.signing import Keys
+from wakeroll_model.signing import Key
 from wakeroll_pipeline.kafka.topic_admin import PATIENCE_S, Cluster
 
 
-def append_level(
+def append_to_shards(
     connection: Connection,
-    keys: Keys,
-    event: Level,
+    key: Key,
+    event: Level | KeyChange,
     places: Iterable[ControlPartition],
     patience_s: float = PATIENCE_S,
 ) -> dict[ControlPartition, int]:
-    """Append the record to control partitions.
+    """Append the event to control partitions.
 
     Args:
         connection: the brokers.
-        keys: the last operator key among them signs.
-        event: the level.
+        key: the operator key that signs.
+        event: the event.
         places: the partitions.
         patience_s: how long to wait for each answer of the brokers, in seconds.
 
     Returns:
-        Partition -> offset of the record: the shard decides at the level from there on.
+        Partition -> offset of the record: it takes effect from there on.
 
     Raises:
-        InvalidKeys: there is no operator key.
         NotReachable: a partition did not acknowledge its record in time; others may have theirs. The command may be
             repeated.
     """
-    signer = new_signer(key_to_sign(keys, "operator"))
+    signer = new_signer(key)
     ends = {place: end for place, (_, end) in Cluster(connection, patience_s=patience_s).all_offsets(places).items()}
     value = msgspec.json.encode(event)
     offsets: dict[ControlPartition, int] = {}
@@ -66,7 +65,7 @@ def append_level(
     if missing := sorted(failures.keys() - offsets.keys()):
         topic, partition = missing[0]
         raise NotReachable(
-            f"{topic}-{partition} did not acknowledge the level within {patience_s:g} s "
+            f"{topic}-{partition} did not acknowledge the record within {patience_s:g} s "
             f"({failures[topic, partition]}); {len(offsets)} of {len(ends)} partitions have it; repeat the command"
         )
     return offsets

@@ -1,0 +1,91 @@
+"""The keys on record: a shard verifies signatures by the keys that `keys` records have added, whatever key files say.
+
+A key file is not in the log. If two coordinators verified by files that differ, as during a rotation, one would reject
+what the other accepts, and they would assign queues differently for ever. So records name the keys that are valid from
+there on, by their fingerprints, and a key file only holds the secrets. A process that lacks a secret must not decide.
+"""
+
+import hmac
+from collections.abc import Mapping
+
+from wakeroll_model import client_keys, config
+from wakeroll_model.client_keys import ClientKey
+from wakeroll_model.events import KeyChange, ValidKey
+from wakeroll_model.signing import ROLES, Key, Keys, Signatures
+
+_FINGERPRINT_BYTES = 16
+
+
+class MissingKeys(ValueError):
+    """A process lacks the secret of a key on record, so it cannot decide as the others do."""
+
+
+def on_record(key: Key | ClientKey) -> ValidKey:
+    """Return how a key stands in a `keys` record."""
+    if isinstance(key, ClientKey):
+        digest = _fingerprint(key.secret, client_keys.ROLE, key.groups)
+        return ValidKey(key_id=key.key_id, role="client", fingerprint=digest, groups=key.groups)
+    return ValidKey(key_id=key.key_id, role=key.role, fingerprint=_fingerprint(key.secret, key.role, ""))
+
+
+def changed(valid: Mapping[str, ValidKey], change: KeyChange) -> dict[str, ValidKey] | str:
+    """Apply a `keys` record.
+
+    Args:
+        valid: the name of each key on record -> the key, the oldest first; empty before the first record.
+        change: the record; keys are removed before others are added.
+
+    Returns:
+        The keys after the record; or why it must not take effect, as a sentence.
+    """
+    found = {key_id: key for key_id, key in valid.items() if key_id not in change.removed}
+    for key in change.added:
+        if found.setdefault(key.key_id, key) != key:
+            return f"the key {key.key_id!r} is valid already, with another secret, role or groups; choose another name"
+        if bool(key.groups) and key.role != client_keys.ROLE:
+            return f"the key {key.key_id!r} has groups, but its role is {key.role}; only client keys have groups"
+    if len(found) > config.MAX_KEYS:
+        return f"{len(found)} keys would be valid; at most {config.MAX_KEYS} may be"
+    roles = {key.role for key in found.values()}
+    if lacking := [role for role in ROLES if role not in roles]:
+        return f"no key of the role {lacking[0]} would be valid, so nobody could sign as {lacking[0]} any more"
+    return found
+
+
+def verified_by(own: Signatures, valid: Mapping[str, ValidKey], shard: str) -> Signatures:
+    """Return the verification of a shard with these keys on record.
+
+    Args:
+        own: the keys of this process. Verdicts on record are returned as they are: they need no secret.
+        valid: the keys on record; empty: all keys of this process are valid.
+        shard: name of the shard, for the message.
+
+    Raises:
+        MissingKeys: this process lacks a secret that is not lost; the message names the keys and the remedy.
+    """
+    if not valid or not isinstance(own, Keys):
+        return own
+    known = {one: _lost(one) for one in valid.values() if own.may_lack or one.fingerprint in own.lost}
+    known |= {on_record(key): key for key in own.all}
+    if missing := [one for one in valid.values() if one not in known]:
+        names = ", ".join(f"{one.key_id!r} (role {one.role}, fingerprint {one.fingerprint})" for one in missing)
+        raise MissingKeys(
+            f"{shard} has valid keys on record that the key file of this process lacks, or has with other secrets: "
+            f"{names}; add them to the file and start again; docs/security.md explains what to do if a secret is lost"
+        )
+    found = [known[one] for one in valid.values()]
+    return Keys.of(
+        (key for key in found if isinstance(key, Key)),
+        (key for key in found if isinstance(key, ClientKey)),
+        may_lack=own.may_lack,
+    )
+
+
+def _lost(key: ValidKey) -> Key | ClientKey:
+    """Return a key without its secret: what it covers is still covered, and nothing verifies."""
+    return ClientKey(key.key_id, key.groups, b"") if key.role == "client" else Key(key.key_id, key.role, b"")
+
+
+def _fingerprint(secret: bytes, role: str, groups: str) -> str:
+    named = f"wakeroll key\n{role}\n{groups}".encode()
+    return hmac.digest(secret, named, "sha256")[:_FINGERPRINT_BYTES].hex()
