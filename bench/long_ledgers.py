@@ -127,16 +127,11 @@ class LongLedger:
         batch = Batch(number=self._batches, tables=tuple(table.name for table in fresh))
         for table, its in fresh.items():
             self._rows.append(arrow_table(table.row, its), self._warehouse / table.name, batch.as_metadata())
-        if self._batches % _GATHERED == 0:
-            self._chains.gather(ArrowSink().append)
+        self._chains.gather(ArrowSink().append)
 
     def _snapshot(self, topics: Sequence[ControlTopic]) -> None:
         self._append()  # `record` stores the state behind the records that it has appended
         self._states.append(arrow_table(SnapshotRow, snapshots_of(topics)), self._warehouse / SNAPSHOTS.name)
-
-
-_GATHERED = 20
-"""Appends after which lines are gathered."""
 
 
 def _measure(settings: Settings, ledger: LongLedger) -> Size:

@@ -1,4 +1,4 @@
-"""The chain of a table: one line per append, each with a hash of the rows and of the line before.
+"""The chain of a table: one line for the appends of a minute, each with a hash of the rows and of the line before.
 
 It shows that a table has exactly the rows that its recorder wrote: a row that is missing, edited, doubled or foreign
 changes the hash of a line, and a line that is missing or edited breaks the chain behind it.
@@ -17,7 +17,7 @@ LineKind = Literal["begin", "rows", "found", "gap", "cut", "kept", "lost", "unpr
 
 - ``begin``: the first line. Rows up to its positions were there before the chain, and are not proven. A table that was
   created again, or has lost all its rows, begins again, with a reason; the lines before say nothing about its rows.
-- ``rows``: an append.
+- ``rows``: the appends of a minute at most.
 - ``found``: rows without lines that the recorder found when it started; an earlier release had written them.
 - ``gap``: positions that no row will have, such as records that Kafka had deleted before they were read.
 - ``cut``: rows up to its positions are about to be deleted or replaced, for its reason.

@@ -138,7 +138,7 @@ class DivergenceRow(Struct, frozen=True, kw_only=True):
 
 
 class ChainRow(Struct, frozen=True, kw_only=True):
-    """One line of the chain of a table: which rows an append has added.  Key: table_name, number."""
+    """One line of the chain of a table: which rows the appends of a minute have added.  Key: table_name, number."""
 
     table_name: Annotated[str, Meta(description="table whose rows the line covers")]
     number: Annotated[int, Meta(ge=1, description="number of the line in the chain of its table, from 1")]

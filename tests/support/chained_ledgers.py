@@ -22,12 +22,22 @@ def create_tables(warehouse: Path) -> None:
         DeltaTable.create(warehouse / table.name, schema=arrow_schema_of(table.row))
 
 
-def append(warehouse: Path, story: Story, chains: Chains, batches: int = BATCHES) -> None:
-    """Append a story as `record` does, without Spark."""
+def append(warehouse: Path, story: Story, chains: Chains, batches: int = BATCHES, *, gathers: bool = True) -> None:
+    """Append a story as `record` does, without Spark.
+
+    Args:
+        warehouse: folder of the tables.
+        story: the story.
+        chains: the chains of the tables.
+        batches: number of batches.
+        gathers: whether a minute passes between two batches: each has lines of its own then.
+    """
     sink, topics = ArrowSink(chains=chains), Topics()
     records = [KafkaRecord(*row) for row in story.rows]
     size = -(-len(records) // batches)
     for number, begin in enumerate(range(0, len(records), size), 1):
+        if gathers:
+            chains.gather(ArrowSink().append)
         some = sorted(records[begin : begin + size], key=lambda one: (one.topic, one.partition, one.offset))
         decisions = read_decisions(one for one in some if one.topic == topics.decisions)
         rows = rows_of((one for one in some if one.topic != topics.decisions), decisions)

@@ -458,12 +458,17 @@ def told_by_hand(*said: tuple[int, AnyDecision]) -> Story:
 def write_ledger(
     spark: SparkSession, warehouse: Path, story: Story, batches: int = 2, chains: Chains | None = None
 ) -> None:
-    """Let `record` write the tables of a story, in so many batches; with `chains`, the snapshots have lines too."""
+    """Let `record` write the tables of a story, in so many batches; with `chains`, the snapshots have lines too.
+
+    A minute passes between two batches, so each has lines of its own.
+    """
     ensure_tables(spark, warehouse)
     write = record.writer(warehouse, Topics(), chains=chains)
     size = -(-len(story.rows) // batches)
     for number in range(batches):
         rows = story.rows[number * size : (number + 1) * size]
+        if chains is not None:
+            chains.gather(ArrowSink().append)
         write(spark.createDataFrame(rows, RECORDS), number)
     if story.snapshots and chains is not None:
         rows = [SnapshotRow(**dict(zip(SnapshotRow.__struct_fields__, row, strict=True))) for row in story.snapshots]

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.chained_ledgers import BATCHES, append, append_snapshots, create_tables
 from tests.support.ledgers import Story, a_day, a_long_life
 from wakeroll.connection import Topics
-from wakeroll_model.chain import Head, Line, broken_links, heads_of_text, linked, text_of_heads
+from wakeroll_model.chain import Head, Line, broken_links, hash_of_rows, heads_of_text, linked, text_of_heads
 from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, SNAPSHOTS, ChainRow, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.chains import METADATA, Chains, gathered_lines
@@ -152,11 +152,87 @@ def test_a_line_that_is_edited_is_found(warehouse, column):
 
 def test_lines_that_are_not_gathered_are_read_from_the_commits(tmp_path):
     create_tables(tmp_path)
-    append(tmp_path, a_day(), Chains(tmp_path))
+    append(tmp_path, a_day(), Chains(tmp_path), gathers=False)
 
     assert broken(tmp_path) == []
     with duck_ledger(tmp_path) as ledger:
         assert chain_of(ledger, EVENTS).lines[0].kind == "begin"
+
+
+def test_the_appends_of_a_minute_share_a_line(tmp_path):
+    """At rest, lines would need more bytes than all rows."""
+    create_tables(tmp_path)
+    chains = Chains(tmp_path)
+    append(tmp_path, a_day(), chains, batches=20, gathers=False)
+
+    def lines() -> list[tuple[int, str, int]]:
+        with duck_ledger(tmp_path) as ledger:
+            return [(line.number, line.kind, line.rows) for line in chain_of(ledger, EVENTS).lines]
+
+    rows = len(rows_in(tmp_path, EVENTS))
+    assert DeltaTable(tmp_path / EVENTS.name).version() == 20, "each append is a commit"
+    assert (lines(), broken(tmp_path)) == ([(1, "begin", 0), (2, "rows", rows)], [])
+    chains.gather(ArrowSink().append)
+    append(tmp_path, _later(tmp_path), chains, gathers=False)
+    assert (lines(), broken(tmp_path)) == ([(1, "begin", 0), (2, "rows", rows), (3, "rows", 3)], [])
+    chains.gather(ArrowSink().append)
+    delete(tmp_path, EVENTS, "offset = 5")
+    assert next(iter(broken(tmp_path)))[1].startswith("line 2 of ")
+
+
+def test_a_line_that_may_grow_is_not_one_to_be_kept_elsewhere(tmp_path):
+    """`check --against` would not find it any more."""
+    create_tables(tmp_path)
+    chains = Chains(tmp_path)
+    append(tmp_path, a_day(), chains, gathers=False)
+    with duck_ledger(tmp_path) as ledger:
+        first = [head for table in RECORDED if (head := chain_of(ledger, table).head)]
+    assert {head.number for head in first} == {1}
+    assert chains.heads() == []
+    append(tmp_path, _later(tmp_path), chains, gathers=False)
+    assert broken(tmp_path, first) == []
+
+    chains.gather(ArrowSink().append)
+    with duck_ledger(tmp_path) as ledger:
+        gathered = [head for table in RECORDED if (head := chain_of(ledger, table).head)]
+    assert sorted(chains.heads(), key=str) == sorted(gathered, key=str)
+    append(tmp_path, _later(tmp_path), chains, gathers=False)
+    assert broken(tmp_path, gathered) == []
+
+
+def test_a_line_is_not_gathered_while_an_append_extends_it(tmp_path):
+    """Otherwise its commit would have another line of the same number. Another thread appends to another table."""
+    create_tables(tmp_path)
+    chains, sink = Chains(tmp_path), ArrowSink()
+    append(tmp_path, a_day(), chains, gathers=False)
+    rows = arrow_table(EVENTS.row, [])
+    rows = rows_in(tmp_path, EVENTS).slice(0, 1).cast(rows.schema)
+    later = rows.set_column(rows.schema.get_field_index("offset"), rows.schema.field("offset"), pa.array([10**6]))
+    chains.lines(EVENTS, DeltaTable(tmp_path / EVENTS.name), later)
+
+    chains.gather(sink.append)
+
+    gathered = {line.table for line in gathered_lines(tmp_path, "kind = 'rows'")}
+    assert gathered == {table.name for table in RECORDED} - {EVENTS.name}
+    chains.forget(EVENTS)
+    append(tmp_path, _later(tmp_path), chains, gathers=False)
+    chains.gather(sink.append)
+    assert broken(tmp_path) == []
+
+
+def test_a_gap_ends_a_line(tmp_path):
+    create_tables(tmp_path)
+    chains, story = Chains(tmp_path), a_day()
+    append(tmp_path, story, chains, gathers=False)
+    later = _later(tmp_path)
+    later.rows = later.rows[1:]
+    append(tmp_path, later, chains, batches=1, gathers=False)
+
+    assert broken(tmp_path) == []
+    with duck_ledger(tmp_path) as ledger:
+        lines = chain_of(ledger, EVENTS).lines
+    assert [(line.kind, line.rows) for line in lines[-2:]] == [("gap", 1), ("rows", 2)]
+    assert [line.number for line in lines] == [1, 2, 3, 4]
 
 
 def test_a_process_continues_the_chain_of_the_one_before(tmp_path):
@@ -509,7 +585,7 @@ def test_the_hash_of_rows_does_not_depend_on_how_they_were_appended(sound):
     rows = rows_in(sound, DECISIONS)
     shuffled = rows.take(pa.array([*reversed(range(len(rows)))]))
 
-    assert [*parts_of(rows, DECISIONS)] == [*parts_of(shuffled, DECISIONS)]
+    assert hash_of_rows(parts_of(rows, DECISIONS)) == hash_of_rows(parts_of(shuffled, DECISIONS))
 
 
 def test_the_metadata_of_a_commit_has_its_line(sound):

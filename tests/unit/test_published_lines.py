@@ -54,11 +54,13 @@ def a_history(committed: int) -> Story:
 def written(warehouse: Path, story: Story, log: Log) -> Path:
     """Let a recorder write a story into new tables."""
     create_tables(warehouse)
-    chains = Chains(warehouse, log.publish)
+    heard: list[Sequence[Head]] = []
+    chains = Chains(warehouse, heard.append)
     append(warehouse, story, chains)
     if story.snapshots:
         append_snapshots(warehouse, story, chains)
     chains.gather(ArrowSink().append)
+    log.publish(heard[-1])
     return warehouse
 
 
@@ -178,7 +180,7 @@ def test_a_line_is_published_only_after_it_is_in_the_table_chain(tmp_path):
     log = Log()
     create_tables(tmp_path)
     chains = Chains(tmp_path, log.publish)
-    append(tmp_path, a_history(committed=300), chains)
+    append(tmp_path, a_history(committed=300), chains, gathers=False)
 
     def fails(_rows: pa.Table, _place: Place) -> None:
         raise OSError("no space left")

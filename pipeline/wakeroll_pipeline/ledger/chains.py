@@ -1,7 +1,8 @@
 """The chains of the ledger's tables: where their lines are, and the next line of an append.
 
-A line is first in the metadata of the Delta commit whose rows it covers, so it costs no further commit. Within a minute
-it is appended to the table `chain` too, because Delta deletes the metadata of old commits.
+A line is first in the metadata of the Delta commits whose rows it covers, so it costs no further commit. Each append
+extends the newest line of its table, under the same number, until the line is appended to the table `chain`: within a
+minute, because Delta deletes the metadata of old commits.
 """
 
 import logging
@@ -61,6 +62,8 @@ GATHER_MS = 60_000
 
 FIRST_POSITIONS = {EVENTS.name: 0, DECISIONS.name: 1}
 """Table whose positions have no gaps -> first position of a stream."""
+_MOST_ROWS = 100_000
+"""A line with so many rows is not extended."""
 _RECENT = 2_000
 """Newest lines of a table that are read at a start."""
 
@@ -87,7 +90,7 @@ def row_of(line: Line) -> ChainRow:
 
 
 def lines_in_commits(folder: Place, version: int, above: int) -> list[Line]:
-    """Return the lines in the metadata of a table's newest commits, sorted.
+    """Return the lines in the metadata of a table's newest commits, sorted; a later append may extend the newest one.
 
     Args:
         folder: of the table.
@@ -97,7 +100,9 @@ def lines_in_commits(folder: Place, version: int, above: int) -> list[Line]:
     found: dict[int, Line] = {}
     for commit in commits_with(folder, version, METADATA):
         lines = _lines_of(commit)
-        found.update((line.number, line) for line in lines if line.number > above)
+        for line in lines:
+            if line.number > above:  # an older commit has the line before it was extended
+                found.setdefault(line.number, line)
         if any(line.number <= above + 1 for line in lines):
             break
     return [line for _, line in sorted(found.items())]
@@ -122,10 +127,15 @@ class _Chain:
 
     def __init__(self, head: Line | None) -> None:
         self.head = head
-        self.stored = head
-        """The newest line that is in a commit. A process that dies may lose another one."""
+        self.parts: Mapping[str, OfStream] = {}
+        """Stream -> its rows in `head`, if a further append may extend it; otherwise empty."""
+        self.before = ""
+        """Hash of the line before `head`, if that may be extended."""
+        self.next: Mapping[str, OfStream] | None = None
+        """`parts` after the append that is being committed; None: there is no such append."""
         self.gathered: Line | None = None
-        """The newest line in the table `chain`. It is published: the loss of its own table does not remove it."""
+        """The newest line in the table `chain`. It is published: the loss of its own table does not remove it, and
+        nothing extends it."""
         self.last: dict[str, int] = {}
         """Stream -> last position in the table."""
         self.found: list[Line] = []
@@ -191,7 +201,10 @@ class Chains:
         return bool(self._waiting) and now_ms() - self._gathered_ms >= GATHER_MS
 
     def lines(self, table: Table, delta: DeltaTable, rows: pa.Table) -> list[Line]:
-        """Return the lines of an append: usually one; before the first one also the beginning, and gaps.
+        """Return the lines of an append; `note` or `forget` must follow.
+
+        Usually it is one line, which may be the newest line with further rows; before the first one there are also the
+        beginning, and gaps.
 
         Args:
             table: the table.
@@ -199,6 +212,20 @@ class Chains:
             rows: the rows.
         """
         chain = self._chain_of(table, delta)
+        with self._lock:
+            before = chain.parts
+            chain.next = {}  # until it is committed, or not, the line is not gathered
+        parts = list(parts_of(rows, table, before))
+        gaps = list(self._gaps(table, chain, parts))
+        is_behind = all(part.positions[0] > chain.last[part.stream] for part in parts if part.stream in before)
+        if gaps or not is_behind:
+            before, parts = {}, list(parts_of(rows, table))
+        chain.next = {**before, **{part.stream: part for part in parts}}
+        ends = {part.stream: part.positions[-1] for part in parts}
+        rows_hash = hash_of_rows(chain.next.values())
+        if before:
+            assert chain.head is not None, "a line is extended"
+            return [_extended(chain.head, ends, rows.num_rows, rows_hash, chain.before)]
         lines = [*chain.found]
 
         def add(kind: LineKind, positions: Mapping[str, int], count: int, rows_hash: str, reason: str = "") -> None:
@@ -206,17 +233,22 @@ class Chains:
 
         if chain.head is None:
             add("begin", chain.last, 0, "")
-        parts = list(parts_of(rows, table))
-        for stream, last, count, reason in self._gaps(table, chain, parts):
+        for stream, last, count, reason in gaps:
             add("gap", {stream: last}, count, "", reason)
-        add("rows", {part.stream: part.positions[-1] for part in parts}, rows.num_rows, hash_of_rows(parts))
+        add("rows", ends, rows.num_rows, rows_hash)
         return lines
 
     def note(self, table: Table, lines: Sequence[Line]) -> None:
         """Note that an append with these lines was committed."""
         with self._lock:
-            chain = self._chains[table.name]
-            chain.head, chain.stored, chain.found = lines[-1], lines[-1], []
+            chain, newest = self._chains[table.name], lines[-1]
+            if chain.head is not None and chain.head.number == newest.number:
+                self._waiting.remove(chain.head)
+            else:
+                before = lines[-2] if len(lines) > 1 else chain.head
+                chain.before = "" if before is None else before.line_hash
+            chain.parts = chain.next if chain.next and newest.rows < _MOST_ROWS else {}
+            chain.head, chain.next, chain.found = newest, None, []
             for line in lines:
                 chain.last |= line.positions
             self._waiting += lines
@@ -322,18 +354,24 @@ class Chains:
             head = self._chains[table.name].head
             assert head is not None, "the chain has begun"
             line = _line(table, kind, positions, rows, rows_hash, reason, head)
-            self._chains[table.name].head = line
+            self._chains[table.name].head, self._chains[table.name].parts = line, {}
             self._waiting.append(line)
         self.gather(append)
 
     def gather(self, append: Append) -> None:
         """Append the lines that wait to the table `chain`, and log the newest line of each table.
 
+        Lines of a table to which another thread appends at this moment wait on.
+
         Args:
             append: appends rows to the table in a folder.
         """
         with self._lock:
-            waiting, self._waiting = self._waiting, []
+            busy = {name for name, chain in self._chains.items() if chain.next is not None}
+            waiting = [line for line in self._waiting if line.table not in busy]
+            self._waiting = [line for line in self._waiting if line.table in busy]
+            for line in waiting:
+                self._chains[line.table].parts = {}
         if not waiting:
             return
         try:
@@ -347,8 +385,6 @@ class Chains:
                 chain = self._chains.get(line.table)
                 if chain is not None:
                     chain.gathered = line
-                    if chain.stored is None or chain.stored.number < line.number:
-                        chain.stored = line
             gathered = [chain.gathered for chain in self._chains.values() if chain.gathered is not None]
         self._gathered_ms = now_ms()
         heads = [Head(line.table, line.number, line.line_hash) for line in gathered]
@@ -357,10 +393,10 @@ class Chains:
             self._publish(heads)
 
     def heads(self) -> list[Head]:
-        """Return the newest line of each table, as far as it is stored; of tables that this process has looked at."""
+        """Return the newest gathered line of each table that this process has looked at."""
         with self._lock:
-            stored = [chain.stored for chain in self._chains.values() if chain.stored is not None]
-        return [Head(line.table, line.number, line.line_hash) for line in stored]
+            gathered = [chain.gathered for chain in self._chains.values() if chain.gathered is not None]
+        return [Head(line.table, line.number, line.line_hash) for line in gathered]
 
     def _chain_of(self, table: Table, delta: DeltaTable) -> _Chain:
         with self._lock:
@@ -437,7 +473,7 @@ class Chains:
         for name, its in numbered.items():
             lowest, highest = min(one.positions[0] for one in its), max(one.positions[-1] for one in its)
             expected = ends[name] + 1 if name in ends else lowest if table is DECISIONS else first
-            if lowest == expected and highest - expected == _rows(its) - 1:
+            if lowest == expected and highest - expected == sum(len(one.positions) for one in its) - 1:
                 continue
             for position, stream in sorted((position, part.stream) for part in its for position in part.positions):
                 if position > expected:
@@ -474,6 +510,23 @@ def _line(
         reason=reason,
     )
     return linked(line, "" if before is None else before.line_hash)
+
+
+def _extended(line: Line, ends: Mapping[str, int], rows: int, rows_hash: str, before: str) -> Line:
+    """Return a line that covers further rows too.
+
+    Args:
+        line: the line.
+        ends: stream with further rows -> their last position.
+        rows: number of the further rows.
+        rows_hash: hash of all rows.
+        before: hash of the line before.
+    """
+    positions = dict(sorted({**line.positions, **ends}.items()))
+    longer = msgspec.structs.replace(
+        line, at_ms=now_ms(), rows=line.rows + rows, positions=positions, rows_hash=rows_hash
+    )
+    return linked(longer, before)
 
 
 def newest_line(warehouse: Place, table: str) -> Line | None:

@@ -25,11 +25,14 @@ class Chain(NamedTuple):
     """Number of the first of them."""
     begins: Mapping[str, int] = {}
     """Stream -> last position that a line before `first` covers."""
+    may_grow: bool = False
+    """Whether a later append may extend the newest line: it is in a commit only."""
 
     @property
     def head(self) -> Head | None:
-        """The newest line."""
-        return Head(self.table.name, self.lines[-1].number, self.lines[-1].line_hash) if self.lines else None
+        """The newest line that no append extends; None if there is none."""
+        final = self.lines[:-1] if self.may_grow else self.lines
+        return Head(self.table.name, final[-1].number, final[-1].line_hash) if final else None
 
 
 def chain_of(ledger: DuckLedger, table: Table, first: int = 1) -> Chain:
@@ -57,12 +60,13 @@ def chain_of(ledger: DuckLedger, table: Table, first: int = 1) -> Chain:
         later = {line.number for line in lines_between(folder, version, newest)}
         lines = [line for line in lines if line.number not in later]
     above = lines[-1].number if lines else _last_before(ledger, table, first)
-    for line in lines_in_commits(folder, version, above):
+    tail = lines_in_commits(folder, version, above)
+    for line in tail:
         if line.number >= first:
             lines.append(line)
         elif line.kind not in WITHOUT_ROWS:
             begins |= line.positions
-    return Chain(table, lines, first, begins)
+    return Chain(table, lines, first, begins, may_grow=bool(tail) and tail[-1].kind == "rows")
 
 
 def _last_before(ledger: DuckLedger, table: Table, first: int) -> int:

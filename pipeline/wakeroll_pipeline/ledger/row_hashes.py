@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, reduce
 from hashlib import sha256
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -93,14 +94,22 @@ def _piece(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 class OfStream(Part, frozen=True):
-    """The rows of one stream, with their positions."""
+    """The rows of one stream in a line, with the positions of the new ones."""
 
     positions: Sequence[int]
-    """Positions of the rows, ascending."""
+    """Positions of the new rows, ascending."""
+    hasher: Any
+    """SHA-256 of all rows, to be continued by a copy."""
 
 
-def parts_of(rows: pa.Table, table: Table) -> Iterator[OfStream]:
-    """Yield the rows of an Arrow table by stream, in the order of their positions."""
+def parts_of(rows: pa.Table, table: Table, before: Mapping[str, OfStream] = {}) -> Iterator[OfStream]:
+    """Yield the rows of an Arrow table by stream, in the order of their positions.
+
+    Args:
+        rows: the new rows.
+        table: their table.
+        before: stream -> its rows that are in the same line before the new ones.
+    """
     order = pc.sort_indices(
         pa.table({"stream": streams_of(rows, table), "position": rows[table.position]}),
         [("stream", "ascending"), ("position", "ascending")],
@@ -109,8 +118,12 @@ def parts_of(rows: pa.Table, table: Table) -> Iterator[OfStream]:
     positions, whole = rows[table.position].to_pylist(), encoded(flat(rows, table))
     streams = streams_of(rows, table).combine_chunks().dictionary_encode()
     for begin, end in _runs(streams.indices.to_numpy()):
-        stream, digest = streams[begin].as_py(), sha256(_bytes(whole, begin, end)).digest()
-        yield OfStream(stream, end - begin, digest, positions[begin:end])
+        stream = streams[begin].as_py()
+        first = before.get(stream)
+        hasher = sha256() if first is None else first.hasher.copy()
+        hasher.update(_bytes(whole, begin, end))
+        count = end - begin + (0 if first is None else first.rows)
+        yield OfStream(stream, count, hasher.digest(), positions[begin:end], hasher)
 
 
 LinesOf = Mapping[str, tuple[Sequence[int], Sequence[int]]]

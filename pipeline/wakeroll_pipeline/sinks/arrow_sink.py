@@ -63,8 +63,8 @@ class ArrowSink:
         if self._chains is None or declared is None:
             self._commit(table, place, rows, metadata or {})
             return
-        lines = self._chains.lines(declared, table, rows)
         try:
+            lines = self._chains.lines(declared, table, rows)
             self._commit(table, place, rows, {**(metadata or {}), METADATA: msgspec.json.encode(lines).decode()})
         except BaseException:
             self._chains.forget(declared)
