@@ -114,6 +114,8 @@ class Member(Struct, array_like=True, kw_only=True):
     unheard_round: int = -1
     """The group's round when the member first failed to show its newest assignment, by `rounds`; -1 if it has not
     failed."""
+    joined_ms: int = -1
+    """Log time at which its instance joined, epoch ms; -1 if it joined before a release that notes it."""
 
     @property
     def first_start(self) -> Start:
@@ -197,6 +199,33 @@ class Freed(Struct, array_like=True):
     """Log time when the queue was freed, epoch ms."""
     revoked_ms: int | None = None
     """Log time of the revocation, epoch ms; None if the queue was not revoked."""
+    epoch: int = -1
+    """Epoch of the group in the hand-over to nobody; -1 if a release recorded it that does not note it here."""
+
+
+class Received(Struct, array_like=True, frozen=True):
+    """How a queue came to its owner."""
+
+    epoch: int
+    """Epoch of the group then."""
+    at_ms: int
+    """Log time, epoch ms."""
+    how: How
+    """How the queue had become free."""
+    before: str | None = None
+    """Owner before; None if the queue never had one."""
+
+
+class Rebalanced(Struct, array_like=True, frozen=True):
+    """The last rebalance of a group."""
+
+    at_ms: int
+    """Log time, epoch ms."""
+    trigger: Trigger
+    strategy: str
+    """The last strategy that assigned queues, in this rebalance or an earlier one; empty if none has."""
+    moved: int
+    """Number of queues that had an owner and get another one."""
 
 
 class OwnOffsets(Struct, array_like=True):
@@ -314,6 +343,11 @@ class Group(Struct, array_like=True, kw_only=True):
     """Queue -> progress beyond its committed offset, by filter; see `offsets_by_filter`."""
     ahead_bytes: int = 0
     """Size of `ahead` in JSON, in bytes."""
+    received: dict[Queue, Received] = {}
+    """Owned queue -> how it came to its owner; without queues that came before a release that notes it. No decision
+    depends on this field, on `rebalanced`, `Member.joined_ms` or `Freed.epoch`: questions read them."""
+    rebalanced: Rebalanced | None = None
+    """The last rebalance; None if there was none, or if it was before a release that notes it."""
 
     @property
     def is_blank(self) -> bool:
@@ -397,6 +431,7 @@ class Group(Struct, array_like=True, kw_only=True):
         self.loss = Loss(loss.at_ms, max([loss.session_ms, self.settings.session_timeout_ms, *known]))
         self.epoch, self.round = max(self.epoch, epoch), max(self.round, epoch)
         self.members, self.target, self.owners, self.freed, self.locks = {}, {}, {}, {}, {}
+        self.received = {}
         self.conflicts, self.oldest, self.pending, self.stale = {}, "", [], False
         self.bytes = self.settings.bytes
         # No assignment was sent in this epoch yet: a member that shows the epoch knows the settings.
@@ -411,6 +446,11 @@ class Group(Struct, array_like=True, kw_only=True):
             self.emptied_ms = now_ms
         self.due_ms = now_ms
         return self.loss
+
+    def note_rebalance(self, at_ms: int, trigger: Trigger, strategy: str, moved: int) -> None:
+        """Note a rebalance at a log time (epoch ms); without a strategy, the one before it counts."""
+        before = self.rebalanced.strategy if self.rebalanced is not None else ""
+        self.rebalanced = Rebalanced(at_ms, trigger, strategy or before, moved)
 
     def request_target(self, trigger: Trigger, cause: Cause) -> None:
         """Request a new target; it is computed at once, or when the settle interval has passed."""

@@ -203,6 +203,7 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
     shared_offsets.note_added(group, target)
     topic_changes.note_idle(turn)
     group.target = target.owners
+    group.note_rebalance(turn.moment.at_ms, asked[0][0], target.strategy, moved)
     turn.say(
         Rebalance(
             group_id=group.group_id,

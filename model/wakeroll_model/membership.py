@@ -206,6 +206,7 @@ def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
         session_ms=SESSION_TIMEOUT_MS,
         bytes=size,
         mode=beat.mode,
+        joined_ms=turn.moment.at_ms,
         **{name: getattr(beat, name) for name in preferences.NAMES},
     )
     if turn.group.loss is not None:

@@ -107,6 +107,7 @@ def begin_reset(turn: Turn, queues: int, note: str) -> None:
         group.emptied_ms = turn.moment.now_ms
         group.remind(group.emptied_ms + turn.forget_ms)
     strategy, size = offsets_of(group).describe_reset(group, queues)
+    group.note_rebalance(turn.moment.at_ms, "reset", strategy, moved=0)
     turn.say(
         Rebalance(
             group_id=group.group_id,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from wakeroll_model import locks
 from wakeroll_model.decisions import Handover, How
-from wakeroll_model.group import Freed, Revocation
+from wakeroll_model.group import Freed, Received, Revocation
 from wakeroll_model.queue import Queue
 from wakeroll_model.turn import NOTHING, Outcome, Turn, sending
 
@@ -19,6 +19,8 @@ def grant(turn: Turn, queue: Queue, client_id: str, given: int) -> None:
     freed = group.freed.pop(queue, None)
     group.owners[queue] = client_id
     group.members[client_id].owned[queue] = given
+    how, before = (freed.how, freed.client_id) if freed else ("first", None)
+    group.received[queue] = Received(group.epoch, turn.moment.at_ms, how, before)
     record(turn, queue, freed, client_id)
 
 
@@ -49,6 +51,7 @@ def free(turn: Turn, queues: Mapping[Queue, How]) -> Outcome:
         del member.owned[queue]
         revocation = member.revoking.pop(queue, None)
         member.reset.pop(queue, None)
+        group.received.pop(queue, None)
         group.freed[queue] = Freed(client_id, how, turn.moment.at_ms, revocation.at_ms if revocation else None)
         owners.add(client_id)
         locks.end(turn, queue)
@@ -57,6 +60,8 @@ def free(turn: Turn, queues: Mapping[Queue, How]) -> Outcome:
 
 def record(turn: Turn, queue: Queue, freed: Freed | None, to: str | None) -> None:
     """Record a hand-over: the last owner and how the queue was freed, if it ever had an owner, and the new owner."""
+    if freed is not None:
+        freed.epoch = turn.group.epoch
     turn.say(
         Handover(
             group_id=turn.group.group_id,

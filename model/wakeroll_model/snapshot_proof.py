@@ -104,7 +104,7 @@ def _differences(machine: Machine, one: ShardState, other: ShardState) -> Iterat
         is_verified = name in verified
         if one.entities.get(name) == other.entities.get(name) and not is_verified:
             pass
-        elif _entity(machine, one, name, is_verified) != _entity(machine, other, name, is_verified):
+        elif _are_different(_entity(machine, one, name, is_verified), _entity(machine, other, name, is_verified)):
             yield f"{'group' if machine is MACHINES['groups'] else 'queue'} {name}"
             continue
         if not is_verified and one.deadlines.get(name) != other.deadlines.get(name):
@@ -116,6 +116,35 @@ def _differences(machine: Machine, one: ShardState, other: ShardState) -> Iterat
         if key.decode(errors="replace") not in verified
     ):
         yield "routine"
+
+
+def _are_different(one: Entity | None, other: Entity | None) -> bool:
+    """Return whether two entities differ; what one of them does not know is no difference.
+
+    A state of an earlier release lacks the facts that only questions read, and so do the states that follow it.
+    """
+    if isinstance(one, Group) and isinstance(other, Group):
+        _forget_unknown(one, other)
+    return one != other
+
+
+def _forget_unknown(one: Group, other: Group) -> None:
+    """Leave out the facts for questions that only one of two states of a group knows."""
+    if one.rebalanced is None or other.rebalanced is None:
+        one.rebalanced = other.rebalanced = None
+    known = one.received.keys() & other.received.keys()
+    for group in (one, other):
+        group.received = {queue: received for queue, received in group.received.items() if queue in known}
+    for client_id in one.members.keys() & other.members.keys():
+        members = one.members[client_id], other.members[client_id]
+        if min(member.joined_ms for member in members) < 0:
+            for member in members:
+                member.joined_ms = -1
+    for queue in one.freed.keys() & other.freed.keys():
+        places = one.freed[queue], other.freed[queue]
+        if min(freed.epoch for freed in places) < 0:
+            for freed in places:
+                freed.epoch = -1
 
 
 def _listed(state: ShardState, key: bytes) -> RoutineBeats | None:

@@ -8,7 +8,7 @@ from tests.support.control_log import START_MS
 from tests.support.histories.group_histories import GROUPS, TOPICS, History, plans
 from wakeroll_model import config, invariants
 from wakeroll_model.config import DEFAULT_LIMITS, FORGET_MS, Limits
-from wakeroll_model.decisions import Assignment, Cause, Fenced, Handover, Rebalance, Rejected, Start
+from wakeroll_model.decisions import Assignment, Cause, Fenced, Handover, Membership, Rebalance, Rejected, Start
 from wakeroll_model.events import (
     Commit,
     CommittedOffset,
@@ -20,7 +20,7 @@ from wakeroll_model.events import (
     Tick,
     Unregister,
 )
-from wakeroll_model.group import Group, GroupSettings
+from wakeroll_model.group import Group, GroupSettings, Received
 from wakeroll_model.group_machine import step
 from wakeroll_model.instance_secrets import provable_id
 from wakeroll_model.known_routes import Routes
@@ -51,6 +51,34 @@ def test_the_parts_of_a_groups_state_say_the_same_after_every_event(plan):
     Watched(plan)
 
     assert broken == []
+
+
+@given(plan=plans)
+def test_the_state_knows_the_last_decision_about_each_member_queue_and_group(plan):
+    """Questions read these facts from a snapshot instead of the decisions of years."""
+    history = History(plan)
+    handovers, joins, rebalances = {}, {}, {}
+    for one in history.decisions:
+        if isinstance(one, Handover):
+            handovers[one.group_id, one.queue] = one
+        elif isinstance(one, Membership) and one.change == "joined":
+            joins[one.group_id, one.client_id] = one.at_ms
+        elif isinstance(one, Rebalance):
+            rebalances[one.group_id] = (one.at_ms, one.trigger, one.moved)
+
+    for group_id in history.shard.names():
+        group = history.shard.group(group_id)
+        last = group.rebalanced and (group.rebalanced.at_ms, group.rebalanced.trigger, group.rebalanced.moved)
+        assert last == rebalances.get(group_id)
+        for client_id, member in group.members.items():
+            assert member.joined_ms == joins[group_id, client_id]
+        assert group.received.keys() == group.owners.keys()
+        for queue, received in group.received.items():
+            one = handovers[group_id, queue]
+            assert received == Received(one.epoch, one.at_ms, one.how, one.from_)
+        for queue, freed in group.freed.items():
+            one = handovers[group_id, queue]
+            assert (freed.epoch, freed.at_ms, freed.how) == (one.epoch, one.at_ms, one.how)
 
 
 @given(plan=plans)

@@ -11,10 +11,13 @@ from msgspec import structs
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, Story, a_day
 from wakeroll.connection import Topics
+from wakeroll_model.group import Group
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.rows import SnapshotRow
 from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import decode_state, encode_state
 from wakeroll_model.snapshot_proof import differences, hash_of, problem_in, proven
+from wakeroll_model.state_machines import MACHINES
 from wakeroll_pipeline.ledger import stored_snapshots
 from wakeroll_pipeline.ledger.archived_log import shards_of
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
@@ -188,3 +191,59 @@ def test_states_that_differ_name_the_parts():
     found = differences(GROUPS, row.body, other)
     assert {"offset", "seq", "clock", "group billing"} <= set(found)
     assert differences(GROUPS, b"rubbish", other)[0].startswith("the state cannot be decoded")
+
+
+def changed(body: bytes, group_id: str, change: Callable[[Group], None]) -> bytes:
+    """Return an encoded state in which one group is changed."""
+    state = decode_state(body)
+    group = MACHINES["groups"].decode(state.entities[group_id])
+    change(group)
+    state.entities[group_id] = MACHINES["groups"].encode(group)
+    return encode_state(state)
+
+
+def joined_later(group: Group) -> None:
+    for member in group.members.values():
+        member.joined_ms += 1
+
+
+def joined_at_an_unknown_time(group: Group) -> None:
+    for member in group.members.values():
+        member.joined_ms = -1
+
+
+def received_otherwise(group: Group) -> None:
+    group.received = {queue: structs.replace(one, how="timeout") for queue, one in group.received.items()}
+
+
+def received_in_an_unknown_way(group: Group) -> None:
+    group.received = {}
+
+
+def moved_more(group: Group) -> None:
+    group.rebalanced = structs.replace(group.rebalanced, moved=1_000)
+
+
+def rebalanced_at_an_unknown_time(group: Group) -> None:
+    group.rebalanced = None
+
+
+@pytest.mark.parametrize("change", [joined_later, received_otherwise, moved_more], ids=lambda change: change.__name__)
+def test_another_fact_for_questions_is_a_difference(change):
+    body = of(a_day())[-1].body
+
+    assert differences(GROUPS, body, changed(body, "billing", change)) == ["group billing"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [joined_at_an_unknown_time, received_in_an_unknown_way, rebalanced_at_an_unknown_time],
+    ids=lambda change: change.__name__,
+)
+def test_a_fact_for_questions_that_one_state_lacks_is_no_difference(change):
+    """A state of an earlier release lacks when members joined and how queues came to their owners."""
+    body = of(a_day())[-1].body
+    lacking = changed(body, "billing", change)
+
+    assert lacking != body
+    assert differences(GROUPS, body, lacking) == differences(GROUPS, lacking, body) == []
