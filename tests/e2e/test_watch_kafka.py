@@ -4,6 +4,8 @@ The consumers are processes with Kafka's client, and do not know that they are w
 """
 
 import re
+import socket
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -99,6 +101,27 @@ class Watched:
 @pytest.fixture
 def watched(coordinator: Coordinator, group_id: str, tmp_path: Path) -> Watched:
     return Watched(coordinator, group_id, tmp_path)
+
+
+def commit_under(group_id: str, coordinator: Coordinator, topic: str) -> None:
+    """Commit an offset as an old client does, without being a member: Kafka's client of today refuses an empty name."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value)) + value.encode()
+
+    host, _, port = coordinator.connection.bootstrap.partition(":")
+    one_queue = struct.pack(">i", 1) + text(topic) + struct.pack(">iiq", 1, 0, 5) + text("")
+    request = struct.pack(">hhi", 8, 2, 1) + text("old") + text(group_id) + struct.pack(">i", -1) + text("")
+    request += struct.pack(">q", -1) + one_queue
+
+    def committed() -> bool:
+        with socket.create_connection((host, int(port))) as connection, connection.makefile("rwb") as stream:
+            stream.write(struct.pack(">i", len(request)) + request)
+            stream.flush()
+            (size,) = struct.unpack(">i", stream.read(4))
+            return stream.read(size)[-2:] == b"\0\0"
+
+    wait_until(committed, "the group's coordinator takes the commit")
 
 
 @contextmanager
@@ -294,3 +317,15 @@ def test_a_broker_that_restarts_ends_no_session(tmp_path, group_id):
             assert watched.changes() == ["joined"]
         sink.stop()
     assert watched.said(Rejected) == []
+
+
+def test_a_group_without_a_name_does_not_end_the_watch(coordinator, group_id, tmp_path):
+    """Kafka accepts its commits and lists it, and its client raises an error for it; the others must be on record."""
+    watched = Watched(coordinator, group_id, tmp_path)
+    commit_under("", coordinator, watched.topic)
+    commit_under(group_id, coordinator, watched.topic)
+
+    with watching(coordinator, ".*"):
+        wait_until(
+            lambda: coordinator.offsets(watched.name, watched.topic) == {0: 5}, "the group with a name is on record"
+        )

@@ -88,5 +88,5 @@ def watch_kafka(
     if warning := warning_of(settings.keys):
         log.warning("%s", warning)
     rules = WatchRules(groups=wanted, prefix=settings.watch_prefix, interval_ms=settings.watch_interval_ms)
-    require_rights(connection, ["watcher"])
+    require_rights(connection, ["watcher"], must_answer=False)
     GroupWatcher(connection, signing, rules).run(StopSignals().asked)

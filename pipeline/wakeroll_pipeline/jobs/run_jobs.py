@@ -44,6 +44,7 @@ from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, refuse
 from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from wakeroll_pipeline.recovery.log_marks import marks_in, refuse_replaced
 from wakeroll_pipeline.recovery.lost_tables import refuse_lost_tables
+from wakeroll_pipeline.runtime.cold_start import when_reachable
 from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
 from wakeroll_pipeline.runtime.process_name import process_name
@@ -66,7 +67,8 @@ _ROLES = {coordinate.NAME: "coordinator", record.NAME: "recorder"}
 def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
     """Run the jobs until SIGTERM or SIGINT.
 
-    The first signal ends the process with code 0: at once while it starts, and when the current batches are finished
+    It waits for brokers and stores that come later than itself, also for the first answer of a broker. The first signal
+    ends the process with code 0: at once while it starts, and when the current batches are finished
     (at most 45 s) once a query runs. A second signal ends it at once.
 
     Raises:
@@ -79,8 +81,8 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
         LaterEra: another coordinator decides in a later era than this replica.
         LeaseLost: another process has a lease of this process.
-        NotReachable: no broker answered.
-        StorageFailed: a store did not answer.
+        NotReachable: the brokers answered, and then no more, before the first batch.
+        StorageDenied: a store denies a request, or rejects the credentials.
         SparkFailed, JarsMissing: Spark cannot be started.
     """
     stop = StopSignals(is_starting=True)
@@ -91,6 +93,32 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         key_to_sign(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
         if warning := warning_of(settings.keys):
             log.warning("%s", warning)
+    writes = record.NAME in jobs and not settings.is_standby
+    metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)
+    with ExitStack() as stack:
+        stop.release = stack.close
+        stack.enter_context(
+            metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
+        )
+        locks, publisher = when_reachable(lambda: _prepare(settings, jobs, stack), metrics.health)
+        _run(settings, jobs, stop, metrics, locks, publisher)
+
+
+def _prepare(settings: Settings, jobs: Sequence[str], stack: ExitStack) -> tuple[ProcessLocks, LinePublisher | None]:
+    """Check everything that a start of the jobs needs, and take their locks.
+
+    Args:
+        settings: of the deployment.
+        jobs: their names.
+        stack: keeps the locks; it gets nothing if an error is raised.
+
+    Returns:
+        The locks, and who publishes the newest lines of the tables' chains, if anybody does.
+
+    Raises:
+        InvalidTopics, InvalidUsage, LoginFailed, AccessDenied, NotReachable, StorageFailed: as for `run`.
+    """
+    if coordinate.NAME in jobs:
         refuse_unconditional(settings.checkpoints_folder)
         its_topics, replica = topics_of(settings), bool(settings.replica)
         refuse_foreign(settings.checkpoint(query_of(settings)), its_topics, settings.partitions, may_grow=replica)
@@ -100,21 +128,15 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         written = settings.checkpoint(latest_recording(settings))
         refuse_foreign(written, (*topics.control, topics.decisions), settings.partitions, may_grow=True)
         refuse_lost_tables(settings)
-    writes = record.NAME in jobs and not settings.is_standby
-    metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)
-    with ExitStack() as stack:
-        stop.release = stack.close
-        stack.enter_context(
-            metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
-        )
-        roles = [_ROLES[name] for name in jobs]
-        if settings.is_standby or not settings.locks_files:
-            roles.append("standby")
-        require_rights(settings.connection, roles)
-        for finding in ensure_deployment(settings):
-            log.warning("%s", finding)
-        publisher = _publisher(settings) if record.NAME in jobs else None
-        locks = stack.enter_context(process_locks(settings, jobs, stands_by=settings.is_standby))
+    roles = [_ROLES[name] for name in jobs]
+    if settings.is_standby or not settings.locks_files:
+        roles.append("standby")
+    require_rights(settings.connection, roles)
+    for finding in ensure_deployment(settings):
+        log.warning("%s", finding)
+    publisher = _publisher(settings) if record.NAME in jobs else None
+    with ExitStack() as taken:
+        locks = taken.enter_context(process_locks(settings, jobs, stands_by=settings.is_standby))
         if coordinate.NAME in jobs:
             discard_incomplete(settings.checkpoint(query_of(settings)))
             if not settings.replica:
@@ -123,7 +145,8 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
             refuse_replaced(settings)
         if record.NAME in jobs:
             refuse_shortened(settings, latest_recording(settings))
-        _run(settings, jobs, stop, metrics, locks, publisher)
+        stack.push(taken.pop_all())
+    return locks, publisher
 
 
 def _publisher(settings: Settings) -> LinePublisher | None:

@@ -3,12 +3,13 @@
 import hashlib
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wakeroll.connection import is_legal
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll_pipeline.jobs.metrics_sampler import sampled
 from wakeroll_pipeline.jobs.supervise import POLL_S, raise_if_dead, stop_between_batches, stoppable_session
 from wakeroll_pipeline.kafka.rights_check import require_rights
@@ -16,6 +17,7 @@ from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.operators.message_arrivals import arrivals
+from wakeroll_pipeline.runtime.cold_start import when_reachable
 from wakeroll_pipeline.runtime.process_lock import only_one
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 from wakeroll_pipeline.settings import Settings
@@ -56,18 +58,21 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
             port of the metrics is in use.
         JarsMissing: the JARs of the Kafka source or of Delta are missing.
         JobFailed: the query ended by itself.
-        NotReachable: no broker answered.
+        LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
         SparkFailed: Java is missing, or Spark did not start with these settings.
     """
     stop = StopSignals(is_starting=True)
-    _check(settings, topics)
+    _refuse_names(settings, topics)
     name = query_of(topics)
     metrics = RunMetrics()
-    with (
-        only_one(settings.lock_file(settings.checkpoint(f"{name}.lock")), f"taps {', '.join(topics)}"),
-        metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port),
-        stoppable_session(settings, f"wakeroll {NAME}", stop) as spark,
-    ):
+    with ExitStack() as stack:
+        lock = settings.lock_file(settings.checkpoint(f"{name}.lock"))
+        stack.enter_context(only_one(lock, f"taps {', '.join(topics)}"))
+        stack.enter_context(
+            metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
+        )
+        when_reachable(lambda: _check(settings, topics), metrics.health)
+        spark = stack.enter_context(stoppable_session(settings, f"wakeroll {NAME}", stop))
         metrics.watch_jvm(jvm_of(spark))
         stop.finish()
         query = start(spark, settings, topics)
@@ -81,8 +86,8 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
             stop_between_batches(query)
 
 
-def _check(settings: Settings, topics: Sequence[str]) -> None:
-    """Reject topics that cannot be tapped; arrivals of arrivals would never end."""
+def _refuse_names(settings: Settings, topics: Sequence[str]) -> None:
+    """Reject names of topics that cannot be tapped; arrivals of arrivals would never end."""
     connection = settings.connection
     if ours := [topic for topic in topics if topic in connection.topics.all]:
         raise InvalidUsage(f"{ours[0]} is a topic of the control plane; name topics with messages")
@@ -90,8 +95,22 @@ def _check(settings: Settings, topics: Sequence[str]) -> None:
         raise InvalidUsage(
             f"{strange[0]!r} is not a valid Kafka topic name; a name has 1 to 249 characters of [A-Za-z0-9._-]"
         )
+
+
+def _check(settings: Settings, topics: Sequence[str]) -> None:
+    """Check that the topics exist; `run`, which may start later, creates that of the queues.
+
+    Raises:
+        InvalidUsage: there is no such topic of messages.
+        NotReachable: no broker answered, or there is no control plane yet.
+    """
+    connection = settings.connection
     require_rights(connection, [NAME])
     found = Cluster(connection).racks((connection.topics.queues, *topics))
-    if missing := [topic for topic, racks in found.items() if not racks]:
-        what = "; `wakeroll run` creates it" if missing[0] == connection.topics.queues else ""
-        raise InvalidUsage(f"there is no topic {missing[0]} at {settings.bootstrap}{what}")
+    missing = [topic for topic, racks in found.items() if not racks]
+    if connection.topics.queues in missing:
+        raise NotReachable(
+            f"there is no topic {connection.topics.queues} at {settings.bootstrap}; `wakeroll run` creates it"
+        )
+    if missing:
+        raise InvalidUsage(f"there is no topic {missing[0]} at {settings.bootstrap}")

@@ -34,6 +34,10 @@ class InvalidTopics(InvalidUsage):
     """The control plane's topics do not meet the needs of this deployment; the message has one sentence per topic."""
 
 
+class FewerBrokers(InvalidTopics):
+    """There are fewer brokers than a new topic needs replicas. At a cold start, others may follow."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """A deviation of a topic from its expected settings."""
@@ -86,6 +90,7 @@ def ensure_topics(
 
     Raises:
         InvalidTopics: a topic cannot be created, or has a fatal finding.
+        FewerBrokers: a new topic needs more replicas than there are brokers.
         NotReachable: no broker answered in time.
     """
     cluster = Cluster(connection, patience_s=patience_s)
@@ -101,11 +106,17 @@ def ensure_topics(
     for topic, error in refusals.items():
         if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             needs = "; an administrator creates it, or this principal needs Create on it" if is_denied(error) else ""
-            raise InvalidTopics(f"cannot create the topic {topic}: {error.str()}{needs}")
+            raise _refused(topic, error, needs)
     findings = _findings(cluster, connection, expected, missing, patience_s)
     if wrong := [finding.text for finding in findings if finding.fatal]:
         raise InvalidTopics("\n".join(wrong))
     return findings
+
+
+def _refused(topic: str, error: KafkaError, needs: str = "") -> InvalidTopics:
+    """Return the error for a topic that the brokers did not create."""
+    kind = FewerBrokers if error.code() == KafkaError.INVALID_REPLICATION_FACTOR else InvalidTopics
+    return kind(f"cannot create the topic {topic}: {error.str()}{needs}")
 
 
 def ensure_lease_topic(connection: Connection, *, replication: int = -1, patience_s: float = PATIENCE_S) -> None:
@@ -121,7 +132,7 @@ def ensure_lease_topic(connection: Connection, *, replication: int = -1, patienc
     config = dict([_TIME, _CLEANUP, (_RETENTION, str(_DAY_MS))])
     error = cluster.create([NewTopic(topic, 1, replication, config=config)])[topic]
     if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-        raise InvalidTopics(f"cannot create the topic {topic}: {error.str()}")
+        raise _refused(topic, error)
     _await_topics(cluster, [topic], patience_s)
 
 

@@ -145,9 +145,12 @@ class GroupWatcher:
                 self._problems.pop(kafka_group, None)
 
     def _is_wanted(self, kafka_group: str) -> bool:
-        """Return whether a group must be watched; those of wakeroll itself are not."""
+        """Return whether a group must be watched; those of wakeroll itself are not.
+
+        Kafka accepts commits of old clients under an empty name, and its client raises an error for it.
+        """
         is_own = kafka_group.startswith((f"{self._prefix}.offset-mirror", f"{self._prefix}.watch-kafka."))
-        return not is_own and self._rules.groups.fullmatch(kafka_group) is not None
+        return bool(kafka_group) and not is_own and self._rules.groups.fullmatch(kafka_group) is not None
 
     def _is_due(self, kafka_group: str, now: int, *, is_empty: bool) -> bool:
         due_ms, was_empty = self._due.get(kafka_group, (now, is_empty))

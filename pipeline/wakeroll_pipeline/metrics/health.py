@@ -34,6 +34,7 @@ class Health:
         self._clock = clock
         self._rounds: dict[str, float] = {}
         """Loop -> time of its last round (s)."""
+        self._awaited = awaited
         self._unready = awaited
         self._stops = False
         self._lock = threading.Lock()
@@ -43,6 +44,19 @@ class Health:
         with self._lock:
             if not self._stops:
                 self._rounds[loop] = self._clock()
+
+    def awaits(self, what: str) -> None:
+        """Report what this process waits for, as a sentence without its period, until `begun`."""
+        with self._lock:
+            if not self._stops:
+                self._unready = what
+
+    def begun(self, loop: str) -> None:
+        """Report that a loop of the start has ended well, so that it makes no more rounds."""
+        with self._lock:
+            self._rounds.pop(loop, None)
+            if not self._stops:
+                self._unready = self._awaited
 
     def ready(self) -> None:
         """Report that the first work is done; this has no effect on a process that is about to end."""

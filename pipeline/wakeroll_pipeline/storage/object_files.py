@@ -8,13 +8,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
 from obstore.store import from_url
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.storage.place import Place
 from wakeroll_pipeline.storage.s3_access import S3Access
-from wakeroll_pipeline.storage.small_files import StorageFailed
+from wakeroll_pipeline.storage.small_files import StorageDenied, StorageFailed
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -191,7 +197,8 @@ def _told(what: str, place: Place) -> Iterator[None]:
 
 def failure_of(what: str, place: Place, error: Exception) -> StorageFailed:
     """Return the sentence for an error of the client."""
-    return StorageFailed(
+    kind = StorageDenied if isinstance(error, PermissionDeniedError | UnauthenticatedError) else StorageFailed
+    return kind(
         f"cannot {what} {place}: {_reason(error)}; check the bucket, s3_endpoint, s3_region and the credentials"
     )
 

@@ -16,6 +16,10 @@ class StorageFailed(WakerollError):
     """A store did not answer, or refused a request; the message names the place and the reason. A retry may help."""
 
 
+class StorageDenied(StorageFailed):
+    """A store denies this process an operation, or rejects its credentials. A retry does not help."""
+
+
 class Versioned(NamedTuple):
     """A file with its version."""
 
