@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -49,6 +50,7 @@ class Column(NamedTuple):
     comment: str
 
 
+@cache
 def columns_of(declared: type[Struct]) -> tuple[Column, ...]:
     """Return the columns of a declaration, with descriptions as comments; a struct has the first line of its docstring.
 

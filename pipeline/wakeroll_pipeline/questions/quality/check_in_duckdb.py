@@ -8,7 +8,7 @@ from deltalake.exceptions import DeltaError
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import stored_columns
-from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, delta_table
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.losses import losses_of
 from wakeroll_pipeline.ledger.table_damage import damage_behind
@@ -94,7 +94,7 @@ def _suite(ledger: DuckLedger, suite: str, rules: Sequence[Rule]) -> list[RuleRe
 
 def _types(ledger: DuckLedger, suite: str, rules: Sequence[Rule]) -> list[RuleResult]:
     columns = columns_of(TABLES[suite].row)
-    stored = stored_columns(delta_table(ledger.warehouse, TABLES[suite], ledger.versions[suite]))
+    stored = stored_columns(ledger.opened.deltas[suite])
     declared = {column.name: in_duckdb(column.type) for column in columns}
     # `run` has not added each column of this release yet; they may be null.
     added = {column.name: declared[column.name] for column in columns if column.is_nullable}
