@@ -3,6 +3,7 @@
 What `check` says about each kind of damage is in `tests/sql/test_hidden_damage.py`.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,12 +17,14 @@ from tests.support.ledgers import Story, a_day, a_long_life
 from wakeroll.connection import Topics
 from wakeroll_model.chain import Head, Line, broken_links, hash_of_rows, heads_of_text, linked, text_of_heads
 from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, SNAPSHOTS, ChainRow, Table
+from wakeroll_pipeline.ledger import proven_rows
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.chains import METADATA, Chains, gathered_lines
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, whole_versions
 from wakeroll_pipeline.ledger.proven_rows import chain_of, covered_by
 from wakeroll_pipeline.ledger.row_hashes import parts_of
 from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
+from wakeroll_pipeline.questions.quality import chain_check
 from wakeroll_pipeline.questions.quality.chain_check import ChainCheck, broken_chain
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage.place import Place
@@ -323,6 +326,77 @@ def test_rows_after_a_line_are_checked_without_those_before(warehouse):
     newest = max(row["offset"] for row in groups if row["partition"] == 0)
     delete(warehouse, EVENTS, f"offset = {newest} and topic = '{Topics().groups}' and partition = 0")
     assert found() == ["events.chain"]
+
+
+@pytest.mark.parametrize("batches", [10, 40])
+def test_the_rows_after_a_line_are_checked_without_old_files_and_lines(tmp_path, monkeypatch, batches):
+    """However many there are: the old files are moved away, and the lines that are read back are counted."""
+    create_tables(tmp_path)
+    chains = Chains(tmp_path)
+    append(tmp_path, a_long_life(), chains, batches=batches)
+    chains.gather(ArrowSink().append)
+    later = _later(tmp_path)
+    with duck_ledger(tmp_path) as ledger:
+        last = [head for table in RECORDED if (head := chain_of(ledger, table).head)]
+    files = [sorted((tmp_path / table.name).glob("*.parquet"), key=os.path.getmtime) for table in RECORDED]
+    old = [file for its in files for file in its[:-1]]  # that of the line is written after its time
+    append(tmp_path, later, chains, batches=1)
+    chains.gather(ArrowSink().append)
+    monkeypatch.setattr(chain_check, "_CLOCKS_MS", 0)
+    monkeypatch.setattr(proven_rows, "_WALKED", 2)
+
+    check, read = ChainCheck(since=last), []
+    with duck_ledger(tmp_path) as ledger:
+        for file in old:
+            file.unlink()
+        rows = ledger.rows
+        ledger.rows = lambda sql, **values: read.append(values) or rows(sql, **values)  # type: ignore[method-assign]
+        check.leave_out_checked_rows(ledger)
+        seen = [ledger.rows(f"select count(*) as n from {table.name}")[0].n for table in (*RECORDED, CHAIN)]
+        assert [one for table in RECORDED for one in check.broken(ledger, table)] == []
+    lines = [values["first"] - values["low"] for values in read if {"first", "low"} <= values.keys()]
+    assert (seen[:4], check.notes) == ([3, 0, 0, 0], [])
+    assert seen[4] <= 2 * len(RECORDED) + 1, "the line, the one before it, and the new one"
+    assert sum(lines) <= 10 * len(RECORDED)
+
+
+def test_all_rows_are_read_if_those_of_the_new_files_are_not_proven(tmp_path, monkeypatch):
+    """The clock of a later process may be behind: then its files seem to be old."""
+    create_tables(tmp_path)
+    append(tmp_path, a_day(), chains := Chains(tmp_path))
+    chains.gather(ArrowSink().append)
+    with duck_ledger(tmp_path) as ledger:
+        last = [head for table in RECORDED if (head := chain_of(ledger, table).head)]
+    append(tmp_path, later := _later(tmp_path), chains, batches=1)
+    chains.gather(ArrowSink().append)
+    monkeypatch.setattr(chain_check, "_CLOCKS_MS", -3_600_000)
+
+    def found() -> list[str]:
+        check = ChainCheck(since=last)
+        with duck_ledger(tmp_path) as ledger:
+            check.leave_out_checked_rows(ledger)
+            assert ledger.rows("select count(*) as n from events")[0].n <= 3
+            return [one.rule for table in RECORDED for one in check.broken(ledger, table)]
+
+    assert found() == []
+    delete(tmp_path, EVENTS, f"topic = '{Topics().groups}' and partition = 0 and offset = {later.rows[-1][2]}")
+    assert found() == ["events.chain"]
+
+
+def test_a_deletion_after_the_line_lets_all_rows_be_read(warehouse):
+    with duck_ledger(warehouse) as ledger:
+        last = [head for table in RECORDED if (head := chain_of(ledger, table).head)]
+    chains = Chains(warehouse)
+    with chains.rewriting(EVENTS, {f"{Topics().groups}-0": 60}, "old", ArrowSink().append):
+        delete(warehouse, EVENTS, f"topic = '{Topics().groups}' and partition = 0 and offset <= 60")
+
+    check = ChainCheck(since=last)
+    with duck_ledger(warehouse) as ledger:
+        check.leave_out_checked_rows(ledger)
+        assert [*check.broken(ledger, EVENTS)] == []
+    [note] = check.notes
+    assert note.startswith("all rows of events are read: line ")
+    assert note.endswith(" (cut) replaces the lines before it")
 
 
 @pytest.mark.parametrize("gathers", [True, False], ids=["gathered", "in the commits"])

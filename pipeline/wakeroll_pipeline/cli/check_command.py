@@ -177,17 +177,22 @@ def check(
     line = text_of_heads(chains.heads)
     if as_json:
         write_document(
-            _document(clock.run(), code, outcomes, looked_at, page) | {"line": line or None, **witness.facts}
+            _document(clock.run(), code, outcomes, looked_at, page)
+            | {"line": line or None, "notes": chains.notes, **witness.facts}
         )
     else:
         is_past = (asked, at_ms) != (None, None)
         _print(outcomes, page, [f"{one.table} {one.version}" for one in looked_at if is_past])
-        if line:
-            out.print(f"newest line of the chain, to be kept elsewhere: {line}", soft_wrap=True)
+        for said in (*chains.notes, *_line_to_keep(line)):
+            out.print(said, soft_wrap=True)
         witness.tell(out)
     for why in dict.fromkeys(outcome.not_checked for outcome in left):
         complain(why)
     raise typer.Exit(code)
+
+
+def _line_to_keep(line: str) -> "Sequence[str]":
+    return [f"newest line of the chain, to be kept elsewhere: {line}"] if line else []
 
 
 def _refuse_wrong_tables(version: int | None, at: str | None, table: str | None) -> None:

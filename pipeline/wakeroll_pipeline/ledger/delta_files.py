@@ -140,8 +140,19 @@ class Period(NamedTuple):
     """The end, inclusive; None: none."""
 
 
+class Written(NamedTuple):
+    """A moment; a reader that needs only the rows of later appends leaves out the files that were written before."""
+
+    from_ms: int
+    """The moment (epoch ms), inclusive."""
+
+
+Part = Period | Written
+"""A part of the rows of a table; a reader of it may get other rows too."""
+
+
 def reading(
-    delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]], period: Period | None = None
+    delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]], part: Part | None = None
 ) -> str:
     """Return the query of a table's rows, in the version that `delta` has.
 
@@ -149,9 +160,9 @@ def reading(
         delta: the table; None: it has no rows.
         folder: folder of the table.
         columns: name and DuckDB type of each column.
-        period: leaves out files, as in `files_of`.
+        part: leaves out files, as in `files_of`.
     """
-    files = files_of(delta, folder, period) if delta is not None else []
+    files = files_of(delta, folder, part) if delta is not None else []
     if not files:
         return f"select {', '.join(f'null::{type_} as {quoted(name)}' for name, type_ in columns)} where false"
     # With a schema, DuckDB reads the footer of a file only when a query needs the file. A file may be older than a
@@ -184,20 +195,20 @@ def failing_query(columns: Iterable[tuple[str, str]], message: object) -> str:
     )
 
 
-def files_of(delta: DeltaTable, folder: Place, period: Period | None = None) -> list[str]:
+def files_of(delta: DeltaTable, folder: Place, part: Part | None = None) -> list[str]:
     """Return the names of the Parquet files of a table in a folder: their paths, or ``wakeroll://SIZE/KEY``.
 
     Args:
         delta: the table.
         folder: its folder.
-        period: leaves out the files that have no rows of it, by the statistics in the log. Files without statistics
-            stay. If the period has no end, the files of the last hour stay too: they have the newest rows, also if the
-            clock of these rows was put back. None: all files.
+        part: leaves out the files that have no rows of it. Of a period, the statistics in the log show them. Files
+            without statistics stay. If the period has no end, the files of the last hour stay too: they have the newest
+            rows, also if the clock of these rows was put back. None: all files.
     """
     actions: Any = delta.get_add_actions(flatten=True)
     paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
-    if period is not None:
-        is_needed = _needed(actions, period)
+    if part is not None:
+        is_needed = _needed(actions, part)
         paths, sizes = (list(compress(values, is_needed)) for values in (paths, sizes))
     # `file_uris` encodes spaces in the path of the folder too; in the log, only the names of files are encoded.
     files = [folder / unquote(path) for path in paths]
@@ -206,8 +217,11 @@ def files_of(delta: DeltaTable, folder: Place, period: Period | None = None) -> 
     return [f"{REMOTE}://{size}/{file.key}" for file, size in zip(files, sizes, strict=True)]
 
 
-def _needed(actions: Any, period: Period) -> list[bool]:
-    """Return for each file whether it may have rows of a period."""
+def _needed(actions: Any, part: Part) -> list[bool]:
+    """Return for each file whether it may have rows of a part."""
+    if isinstance(part, Written):
+        return [at_ms >= part.from_ms for at_ms in actions.column("modification_time").to_pylist()]
+    period = part
     low, high = f"min.{period.column}", f"max.{period.column}"
     if not {low, high} <= {*actions.schema.names}:
         return [True] * actions.num_rows
@@ -255,11 +269,17 @@ def size_of(delta: DeltaTable) -> int:
     return sum(sizes_of(delta))
 
 
-def number_of_rows(delta: DeltaTable) -> int:
-    """Return the number of rows of a table, by the statistics in its log; files without statistics count as empty."""
+def number_of_rows(delta: DeltaTable, part: Part | None = None) -> int:
+    """Return the number of rows in the files of a table, by the statistics in its log.
+
+    Args:
+        delta: the table; its files without statistics count as empty.
+        part: leaves out files, as in `files_of`.
+    """
     actions: Any = delta.get_add_actions(flatten=True)
     counts = actions.column("num_records").to_pylist() if "num_records" in actions.schema.names else []
-    return sum(count or 0 for count in counts)
+    is_needed = [True] * len(counts) if part is None else _needed(actions, part)
+    return sum(count or 0 for count in compress(counts, is_needed))
 
 
 def sizes_of(delta: DeltaTable) -> list[int]:

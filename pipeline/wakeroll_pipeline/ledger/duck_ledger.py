@@ -21,6 +21,7 @@ from wakeroll_model.rows import DECIDED, EVENTS, READ, SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.batches import moment_of
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
+    Part,
     Period,
     add_comments,
     bounds_of,
@@ -175,6 +176,23 @@ class DuckLedger:
         _create_views(connection)
         return DuckLedger(connection, self.warehouse, self.opened)
 
+    def begin_behind(self, table: Table, is_old: str, part: Part | None = None) -> None:
+        """Let the view of a table begin behind its old rows; the whole table stays in the view `whole_name`.
+
+        Args:
+            table: the table.
+            is_old: the old rows, as a condition of SQL.
+            part: leaves out files, as in `wakeroll_pipeline.ledger.delta_files.files_of`; None: none.
+        """
+        whole = whole_name(table)
+        rows = f"from {whole}" if part is None else self.reading(table, part)
+        self.connection.execute(f"alter view {table.name} rename to {whole}")
+        self.connection.execute(f"create view {table.name} as select * from ({rows}) as rows where not ({is_old})")
+
+    def reading(self, table: Table, part: Part) -> str:
+        """Return the query of a part of a table's rows, with the columns of its view."""
+        return _reading(table, self.opened.deltas.get(table.name), self.warehouse / table.name, part)
+
     def in_bounded_memory(self, question: Callable[[], Answer]) -> Answer:
         """Return the answer to a question about all rows, for which DuckDB uses temporary files instead of more memory.
 
@@ -217,6 +235,11 @@ class DuckLedger:
         """Free the memory."""
         release(self.connection)
         self.connection.close()
+
+
+def whole_name(table: Table) -> str:
+    """Return the name of the view of a whole table, of which `DuckLedger.begin_behind` has left out rows."""
+    return f"{table.name}_whole"
 
 
 @contextmanager
@@ -497,12 +520,12 @@ def _configure(connection: duckdb.DuckDBPyConnection, place: Place) -> None:
         register(connection, place)
 
 
-def _reading(table: Table, delta: DeltaTable | None, folder: Place, period: Period | None) -> str:
+def _reading(table: Table, delta: DeltaTable | None, folder: Place, part: Part | None) -> str:
     """Return the query of a table's rows, with the column `era` in a table that has one row per decision.
 
     Without a Delta table, there are no rows.
     """
-    rows = reading(delta, folder, [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)], period)
+    rows = reading(delta, folder, [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)], part)
     return f"select {', '.join(_shown(table))} from ({rows}) as files"
 
 

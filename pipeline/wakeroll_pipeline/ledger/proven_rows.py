@@ -1,6 +1,6 @@
 """The rows that the chain of a table proves, and the lines whose rows are not those that were written."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from wakeroll_model.chain import NOWHERE, PROVING, WITHOUT_ROWS, Head, Line, Part, hash_of_rows
@@ -35,13 +35,24 @@ class Chain(NamedTuple):
         return Head(self.table.name, final[-1].number, final[-1].line_hash) if final else None
 
 
-def chain_of(ledger: DuckLedger, table: Table, first: int = 1) -> Chain:
+class Needed(NamedTuple):
+    """Which positions of the lines before a line are needed, of a table of which a reader has only the newest rows."""
+
+    streams: Set[str]
+    """The streams of these rows."""
+    rows: int
+    """Number of these rows. A stream that the lines with so many rows do not have begins behind them."""
+
+
+def chain_of(ledger: DuckLedger, table: Table, first: int = 1, *, begins: bool = True) -> Chain:
     """Return the chain of a table, in the version that the ledger has of it.
 
     Args:
         ledger: the ledger.
         table: the table.
-        first: number of its first line that is wanted. Of the lines before, DuckDB reads only the positions.
+        first: number of its first line that is wanted.
+        begins: whether the positions of all lines before are wanted too; otherwise `Chain.begins` has only those of
+            lines that are not in the table `chain` yet.
     """
     first = max(first, 1)
     names = ", ".join(quoted(column.name) for column in columns_of(ChainRow))
@@ -49,10 +60,10 @@ def chain_of(ledger: DuckLedger, table: Table, first: int = 1) -> Chain:
         f"select {names} from chain where table_name = $table and number >= $first", table=table.name, first=first
     )
     lines = sorted(lines_of(rows), key=lambda line: line.number)
-    begins = _begins(ledger, table, first) if first > 1 else {}
+    before = begins_before(ledger, table, first) if begins else {}
     version = ledger.versions.get(table.name)
     if version is None:
-        return Chain(table, lines, first, begins)
+        return Chain(table, lines, first, before)
     folder = ledger.warehouse / table.name
     newest = open_delta(folder).version()
     if newest > version:
@@ -65,8 +76,8 @@ def chain_of(ledger: DuckLedger, table: Table, first: int = 1) -> Chain:
         if line.number >= first:
             lines.append(line)
         elif line.kind not in WITHOUT_ROWS:
-            begins |= line.positions
-    return Chain(table, lines, first, begins, may_grow=bool(tail) and tail[-1].kind == "rows")
+            before |= line.positions
+    return Chain(table, lines, first, before, may_grow=bool(tail) and tail[-1].kind == "rows")
 
 
 def _last_before(ledger: DuckLedger, table: Table, first: int) -> int:
@@ -79,14 +90,43 @@ def _last_before(ledger: DuckLedger, table: Table, first: int) -> int:
     return gathered.newest or 0
 
 
-def _begins(ledger: DuckLedger, table: Table, first: int) -> dict[str, int]:
-    """Return stream -> last position that the gathered lines before a number cover."""
-    found = ledger.rows(_BEGINS, table=table.name, first=first)
-    return {row.stream: row.last for row in found}
+def begins_before(ledger: DuckLedger, table: Table, first: int, needed: Needed | None = None) -> dict[str, int]:
+    """Return stream -> last position that the gathered lines before a number cover.
+
+    The lines are read back from this number, more and more of them, until they have what is needed: the work does not
+    grow with the number of older lines.
+
+    Args:
+        ledger: the ledger.
+        table: the table.
+        first: the number.
+        needed: what is needed; None: all.
+    """
+    low, width = first, _WALKED
+    while low > 1:
+        low, width = max(1, low - width) if needed is not None else 1, 4 * width
+        found = {row.stream: row.last for row in ledger.rows(_BEGINS, table=table.name, first=first, low=low)}
+        if low == 1 or needed is None or needed.streams <= found.keys():
+            return found
+        [lines] = ledger.rows(_ROWS_FROM, table=table.name, low=low)
+        if lines.begins or (lines.covered or 0) >= needed.rows:
+            return found
+    return {}
 
 
+_WALKED = 100
+"""Lines that are read first; most streams are in each of them."""
+_ROWS_FROM = f"""
+select
+    count(case when kind = 'begin' then 1 end) as begins,
+    sum(case when kind in ({", ".join(map(literal, PROVING))}) then rows end) as covered
+from chain
+where table_name = $table and number >= $low
+"""
 _BEGINS = f"""
-with lines as (select number, kind, positions from chain where table_name = $table and number < $first),
+with lines as (
+    select number, kind, positions from chain where table_name = $table and number >= $low and number < $first
+),
 
 known as (
     select unnest(map_entries(positions::json::map(varchar, bigint))) as entry

@@ -5,13 +5,28 @@ of their streams, some hundred thousand at a time, and the hashes of each line a
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import duckdb
+from deltalake.exceptions import DeltaError
 
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.chain import NOWHERE, WITHOUT_ROWS, Head, Line, broken_links
-from wakeroll_model.rows import CHAINED, Table
+from wakeroll_model.rows import CHAIN, CHAINED, Table
 from wakeroll_pipeline.ledger.chains import highest_positions, range_in_sql, rows_without_position
-from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
-from wakeroll_pipeline.ledger.proven_rows import Chain, Covered, Span, base_of, broken_spans, chain_of, covered_by
+from wakeroll_pipeline.ledger.delta_files import Written, literal, number_of_rows
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, whole_name
+from wakeroll_pipeline.ledger.proven_rows import (
+    Chain,
+    Covered,
+    Needed,
+    Span,
+    base_of,
+    begins_before,
+    broken_spans,
+    chain_of,
+    covered_by,
+)
 from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken
 from wakeroll_pipeline.questions.quality.rule import Rule
@@ -30,8 +45,10 @@ class ChainCheck:
         self.published = (*published, *since)
         self.since = {head.table: head.number for head in since}
         """Table -> number of the line up to which it was checked before."""
-        self._left_out: set[str] = set()
-        """Tables that begin behind a line."""
+        self._behind: dict[str, _Behind] = {}
+        """Table that begins behind a line -> its chain from there on."""
+        self.notes: list[str] = []
+        """Why all rows of a table were read, although it was checked before up to a line; as sentences."""
         self.heads: list[Head] = []
         """The newest line of each table that was checked and has lines, sorted by table."""
         self.skipped: dict[str, str] = {}
@@ -45,7 +62,8 @@ class ChainCheck:
 
     def broken(self, ledger: DuckLedger, table: Table) -> Iterator[Broken]:
         """Yield the violations of the chain of a table."""
-        chain = chain_of(ledger, table, self._first_of(table))
+        behind = self._behind.get(table.name)
+        chain = chain_of(ledger, table, self._first_of(table)) if behind is None else behind.chain
         name, base = CHAIN_RULES[table.name].name, base_of(chain.lines)
         if chain.head is not None:
             self.heads.append(chain.head)
@@ -54,8 +72,9 @@ class ChainCheck:
         if base is not None and base.kind == "cut":
             why = f"rows up to the positions of line {base.number} are not proven until `run` has finished a deletion"
             self.skipped[name] = f"{why}, which began at {EpochMs(base.at_ms)}"
-        source = _WHOLE.format(table.name) if table.name in self._left_out else table.name
-        yield from broken_chain(ledger, chain, self.published, source, self.since.get(table.name, 0))
+        if behind is None or not behind.is_proven:
+            source = table.name if behind is None else whole_name(table)
+            yield from broken_chain(ledger, chain, self.published, source, self.since.get(table.name, 0))
 
     def _first_of(self, table: Table) -> int:
         """Return the number of the first line that is read: the one before the oldest line that must be there."""
@@ -64,27 +83,72 @@ class ChainCheck:
         return min(head.number for head in self.published if head.table == table.name) - 1
 
     def leave_out_checked_rows(self, ledger: DuckLedger) -> None:
-        """Let the tables of a ledger begin behind the lines up to which they were checked before."""
+        """Let the tables of a ledger begin behind the lines up to which they were checked before.
+
+        Only files that were written since are read, and only lines since. They are enough if the lines prove the rows
+        of these files. Otherwise all rows of the table are read: a line that replaces others covers them all, a clock
+        was put back, or rows are damaged.
+        """
         for table in CHAINED:
-            number = self.since.get(table.name)
-            if number is None:
-                continue
-            chain = chain_of(ledger, table, self._first_of(table))
-            checked = dict(chain.begins)
-            for line in chain.lines:
-                if line.number <= number and line.kind not in WITHOUT_ROWS:
-                    checked |= {its: max(end, checked.get(its, end)) for its, end in line.positions.items()}
-            if not checked:
-                continue
+            if table.name in self.since:
+                try:
+                    self._begin_behind(ledger, table, self.since[table.name])
+                except (duckdb.Error, DeltaError):  # the rules that read the table report the damage
+                    self._behind.pop(table.name, None)
+        old_lines = [
+            f"(table_name = {literal(name)} and number < {behind.chain.first})" for name, behind in self._behind.items()
+        ]
+        if old_lines:
+            ledger.begin_behind(CHAIN, " or ".join(old_lines))
+
+    def _begin_behind(self, ledger: DuckLedger, table: Table, number: int) -> None:
+        chain = chain_of(ledger, table, self._first_of(table), begins=False)
+        recent = _recent(chain, number)
+        part = None
+        if isinstance(recent, Written):
+            source = f"({ledger.reading(table, recent)}) as rows"
+            streams = highest_positions(ledger.connection, source, table).keys()
+            rows = number_of_rows(ledger.opened.deltas[table.name], recent)
+            needed = Needed({*streams, *(its for line in chain.lines for its in line.positions)}, rows)
+            begins = begins_before(ledger, table, chain.first, needed)
+            part = chain._replace(begins={**begins, **chain.begins})
+            if next(broken_chain(ledger, part, self.published, source, number), None) is not None:
+                part = None
+        else:
+            self.notes.append(f"all rows of {table.name} are read: {recent}")
+        chain = chain_of(ledger, table, chain.first) if part is None else part
+        checked = dict(chain.begins)
+        for line in chain.lines:
+            if line.number <= number and line.kind not in WITHOUT_ROWS:
+                checked |= {its: max(end, checked.get(its, end)) for its, end in line.positions.items()}
+        if checked:
             old = " or ".join(range_in_sql(table, stream, NOWHERE, last) for stream, last in checked.items())
-            whole = _WHOLE.format(table.name)
-            ledger.connection.execute(f"alter view {table.name} rename to {whole}")
-            ledger.connection.execute(f"create view {table.name} as select * from {whole} where not ({old})")
-            self._left_out.add(table.name)
+            ledger.begin_behind(table, old, None if part is None or isinstance(recent, str) else recent)
+            self._behind[table.name] = _Behind(chain, is_proven=part is not None)
 
 
-_WHOLE = "{}_whole"
-"""Name of the view of a whole table, if the table begins behind a line."""
+class _Behind(NamedTuple):
+    """The chain of a table that begins behind a line."""
+
+    chain: Chain
+    is_proven: bool
+    """Whether its lines prove the rows of the files that were written since."""
+
+
+def _recent(chain: Chain, number: int) -> Written | str:
+    """Return which files have all rows behind a line; a reason, as a part of a sentence, if any file may have some."""
+    replacing = next((one for one in chain.lines if one.number > number and one.kind in _REPLACING), None)
+    if replacing is not None:
+        return f"line {replacing.number} of {EpochMs(replacing.at_ms)} ({replacing.kind}) replaces the lines before it"
+    line = next((one for one in chain.lines if one.number == number), None)
+    if line is None:
+        return f"the chain has no line {number}"
+    return Written(line.at_ms - _CLOCKS_MS)
+
+
+_REPLACING = ("begin", "cut", "kept")
+_CLOCKS_MS = 3_600_000
+"""Greatest difference between the clocks of two processes that have written the tables (ms)."""
 
 
 def broken_chain(
