@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import platform
 import re
 import socket
 import uuid
@@ -12,10 +13,11 @@ import msgspec
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.expectations import problem_of, shown
+from wakeroll.installed_version import installed_version
 from wakeroll.topic_filters import Sql92
-from wakeroll_model import strategies
+from wakeroll_model import config, strategies
 from wakeroll_model.client import Preferences
-from wakeroll_model.events import Heartbeat, Policy, Subscription
+from wakeroll_model.events import About, Heartbeat, Policy, Subscription
 from wakeroll_model.queue import ClientId, GroupId, Queue, TopicName
 from wakeroll_model.records import UNREADABLE
 
@@ -159,6 +161,35 @@ def require_strategy(name: str, remedy: str) -> None:
         similar = difflib.get_close_matches(name.upper(), [*strategies.listed(), *inner], 1)
         proposal = f" (did you mean {similar[0]}?)" if similar else ""
         raise InvalidUsage(f"{what}{proposal}; {known}; {remedy}") from None
+
+
+def about_of(host: str | None, app_version: str, labels: Mapping[str, str]) -> About:
+    """Return how a client describes itself, with this library and its version.
+
+    Args:
+        host: its host or pod; empty: the name of this machine; None: not told.
+        app_version: version of the application; empty: not told.
+        labels: labels that the application chose.
+
+    Raises:
+        InvalidUsage: a part is out of its bounds, or all of them together have more than `config.MAX_ABOUT_BYTES`.
+    """
+    named = re.sub(r"[^ -~]", "?", socket.gethostname())[:253] if host == "" else host or ""
+    given = dict(labels) if isinstance(labels, Mapping) else labels
+    told = {"host": named, "sdk": _SDK, "app_version": app_version, "labels": given}
+    declared = {field.name: field.type for field in msgspec.structs.fields(About)}
+    for name, value in told.items():
+        checked(name, value, declared[name])
+    about = msgspec.convert(told, About)
+    size = len(msgspec.json.encode(about))
+    if size > config.MAX_ABOUT_BYTES:
+        raise InvalidUsage(
+            f"host, app_version and labels have {size} bytes as JSON; they must have at most {config.MAX_ABOUT_BYTES}"
+        )
+    return about
+
+
+_SDK = f"wakeroll/{installed_version()} Python/{platform.python_version()}"
 
 
 def preferences_of(

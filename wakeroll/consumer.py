@@ -81,6 +81,9 @@ class Consumer:
         orderly: bool = False,
         room: str = "",
         weight: float = 1.0,
+        app_version: str = "",
+        labels: Mapping[str, str] | None = None,
+        host: str | None = "",
         commit_interval: float | None = 5.0,
         kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
@@ -111,6 +114,11 @@ class Consumer:
                 owner releases it or its session ends.
             room: rack or machine room of this consumer.
             weight: this consumer's share of the work, relative to the other members' weights.
+            app_version: version of the application, such as ``1.4.2``; at most 64 printable ASCII characters. Like
+                `labels` and `host`, it is on record for each member, and decides nothing.
+            labels: at most 8 texts of at most 63 characters, such as ``{"team": "cash"}``.
+            host: host or pod of this consumer; empty: the machine's name, which in Kubernetes is the pod's. None: it is
+                not told.
             commit_interval: seconds between two commits of processed messages. Offsets are also committed when a queue
                 is revoked and on leaving. None: only `commit` commits. A start offset found by `consume_from` is
                 always committed at once.
@@ -142,6 +150,7 @@ class Consumer:
             room=room,
             weight=weight,
         )
+        about = argument_checks.about_of(host, app_version, labels or {})
         if not allow_unknown_strategy:
             argument_checks.require_strategy(strategy, argument_checks.ALLOW_UNKNOWN)
         client_keys = () if keys is None else (client_key_for(read_keys(keys).clients, group_id),)
@@ -169,7 +178,7 @@ class Consumer:
         self._has_retries = False
         """Whether this member subscribes the group's retry topic."""
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
-        client = Client(group_id, client_id, preferences, commit_interval_ms)
+        client = Client(group_id, client_id, preferences, commit_interval_ms, about)
         self._control = Control(client, inbox, outbox, self._fetcher.hear)
         self._reader.on_leader_epoch = self._control.note_leader_epoch
         self._reader.leader_epoch_at = self._control.leader_epoch_at

@@ -146,6 +146,8 @@ def _text(kind: inspect.StrType) -> str:
         found = _CHARACTERS.fullmatch(kind.pattern)
         if found is None:
             return f"text that matches {kind.pattern.removeprefix(_BEGIN).removesuffix(_END)}"
+        if found["set"] == " -~":
+            return f"{found['least']} to {found['most']} printable ASCII characters"
         return f"{found['least']} to {found['most']} characters of {found['set']}"
     return "text" + _size(kind, "characters")
 

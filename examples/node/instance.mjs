@@ -1,6 +1,6 @@
 /** One instance of a client, as docs/protocol.md describes it, without I/O. "Duty" means "Duties of a client" there. */
 import { createHash, randomUUID } from 'node:crypto'
-import { uptime } from 'node:os'
+import { hostname, uptime } from 'node:os'
 
 /** The error of the coordinator's clock, ms. */
 const MARGIN_MS = 5_000
@@ -48,6 +48,8 @@ export class Instance {
   #queues = new Map()
   #answers = true // at once: the first heartbeat
   #shard = null
+  /** Whether heartbeats describe this client: until the first assignment; in another era, until one is acknowledged. */
+  #describes = true
   #mustCommitAgain = false
   /** When the last acknowledged heartbeat was sent, and the first one after it; with the session that each states. */
   #acknowledged = null
@@ -57,6 +59,8 @@ export class Instance {
   constructor(groupId, clientId, topics, consumeFrom) {
     const hash = createHash('sha256').update(this.#secret).digest('hex')
     this.names = { group_id: groupId, client_id: clientId, instance_id: `h:${hash.slice(0, 40)}` }
+    this.about = { host: hostname().slice(0, 253), sdk: `wakeroll-example/1 Node.js/${process.versions.node}` }
+    if (process.env.APP_VERSION) this.about.app_version = process.env.APP_VERSION
     this.preferences = { subscriptions: topics.map((topic) => ({ topic })), consume_from: consumeFrom }
   }
 
@@ -110,7 +114,10 @@ export class Instance {
       }
     }
     this.#answers ||= isChanged
-    this.#mustCommitAgain ||= this.#shard !== null && this.#shard !== shard // another era
+    const isFirst = this.#shard === null
+    const isOtherEra = !isFirst && this.#shard !== shard
+    this.#mustCommitAgain ||= isOtherEra
+    this.#describes = isOtherEra || (this.#describes && !isFirst)
     this.#shard = shard
     this.#epoch = epoch
     this.#round = round // undefined below feature level 3: then no heartbeat shows it
@@ -138,16 +145,18 @@ export class Instance {
     for (const [key, owned] of this.#queues) if (owned.isDrained) this.#queues.delete(key)
     this.#answers = false
     const session_timeout_ms = this.#settings.session_timeout_ms
-    this.#sent = { atMs: nowMs(), sessionMs: session_timeout_ms }
+    this.#sent = { atMs: nowMs(), sessionMs: session_timeout_ms, isDescribed: this.#describes }
     const owned = this.queues.map(({ queue }) => queue)
     const newest = { epoch: this.#epoch, round: this.#round, session_timeout_ms }
-    return { type: 'heartbeat', ...this.names, ...newest, owned, ...this.preferences }
+    const described = this.#describes ? { about: this.about } : {}
+    return { type: 'heartbeat', ...this.names, ...newest, owned, ...this.preferences, ...described }
   }
 
   /** Kafka has acknowledged the heartbeat. */
   heartbeatAcknowledged() {
     if (!this.isLive()) return
     this.#acknowledged = this.#sent
+    if (this.#acknowledged.isDescribed && this.#shard !== null) this.#describes = false
     this.#sent = null
     if (this.#mustCommitAgain) for (const owned of this.queues) owned.committed = undefined
     this.#mustCommitAgain = false

@@ -14,7 +14,18 @@ from wakeroll_model.client_actions import Dropped, DropReason, EventRefused, Giv
 from wakeroll_model.client_queues import Holding
 from wakeroll_model.decision_order import order_of, without_era
 from wakeroll_model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, OtherFilter, Rejected
-from wakeroll_model.events import Commit, Failure, Failures, Filter, Heartbeat, Mode, Policy, Subscription, Unregister
+from wakeroll_model.events import (
+    About,
+    Commit,
+    Failure,
+    Failures,
+    Filter,
+    Heartbeat,
+    Mode,
+    Policy,
+    Subscription,
+    Unregister,
+)
 from wakeroll_model.queue import Queue
 
 NEVER_MS = 2**62
@@ -48,6 +59,7 @@ class Client:
         client_id: str,
         preferences: Preferences,
         commit_interval_ms: int | None = config.COMMIT_INTERVAL_MS,
+        about: About | None = None,
     ) -> None:
         """Begin without an instance.
 
@@ -57,6 +69,7 @@ class Client:
             preferences: the preferences that the heartbeats contain, until `set_preferences` changes them.
             commit_interval_ms: interval of commits of processed messages, which are also committed when their queue is
                 released; None if only `commit` commits them. First offsets are committed in any case.
+            about: how the client describes itself, for the record; None: not at all.
         """
         self.group_id = group_id
         self.client_id = client_id
@@ -71,6 +84,12 @@ class Client:
         self.revoke_timeout_ms = config.REVOKE_TIMEOUT_MS
         """How long this client may take to release a queue, unless the group consumes in order."""
         self._preferences = preferences
+        self._about = about
+        self._describes = True
+        """Whether heartbeats have the description: until the coordinator has received it."""
+        self._describes_until_ms = NEVER_MS
+        """Kafka's acknowledgement of a heartbeat that was sent from here on shows that; `NEVER_MS`: only the first
+        assignment of the instance does."""
         self._commits_itself = commit_interval_ms is not None
         self._commit_interval_ms = commit_interval_ms or config.COMMIT_INTERVAL_MS
         self._life = ""
@@ -122,6 +141,7 @@ class Client:
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = self._session_before_ms = config.SESSION_TIMEOUT_MS
         self._leaving = self._was_deaf = False
+        self._describes, self._describes_until_ms = True, NEVER_MS
         self._acknowledged_ms = self._stated_ms = now_ms
         return [*former, self._heartbeat(now_ms)]
 
@@ -268,6 +288,8 @@ class Client:
         silent = self._if_silent(now_ms)
         if not silent:
             self._acknowledged_ms = max(self._acknowledged_ms, sent_ms)
+            if sent_ms >= self._describes_until_ms:
+                self._describes, self._describes_until_ms = False, NEVER_MS
         return silent
 
     def committed(self, commit: Commit, sent_ms: int) -> None:
@@ -388,6 +410,10 @@ class Client:
                 known.append(self._session_before_ms)
             self._session_before_ms, self._stated_ms = min(known), now_ms
             self.session_timeout_ms = assignment.session_timeout_ms
+        if self.epoch < 0:
+            self._describes = False
+        elif assignment.shard != self._shard:  # the members may be forgotten, with their descriptions
+            self._describes, self._describes_until_ms = True, now_ms
         changed = assignment.epoch > self.epoch
         self._former = None
         self.epoch = assignment.epoch
@@ -480,6 +506,7 @@ class Client:
             session_timeout_ms=self.session_timeout_ms,
             owned=self._holding.queues(),
             round=self.round,
+            about=self._about if self._describes else None,
             **structs.asdict(self._preferences),
         )
         return Send(beat, now_ms)

@@ -162,6 +162,11 @@ MAX_CONFIGURE_BYTES = 64 * 1024
 """Largest `configure` record, bytes: a shard stores the settings of every group, also of empty ones."""
 MAX_PULL_BYTES = 64 * 1024
 """Largest `pull` record, bytes."""
+MAX_LABELS = 8
+"""Most labels in the description of a client."""
+MAX_ABOUT_BYTES = 512
+"""Most bytes of the description of a client, as JSON. It counts towards no limit of a group or shard, so that no
+decision depends on it; this bounds it."""
 MAX_PARAMS = 1_000
 """Most parameters of a strategy, such as a room or a weight for each client."""
 MAX_PROPERTIES = 256

@@ -106,6 +106,8 @@ def _most(name: str, declared: inspect.Type) -> int:
             return len("{}") + tagged + named
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             return len("[]") + (_BYTES.get(name) or _ITEMS[name] * (_most(name, item) + len(",")))
+        case inspect.DictType(key_type=key, value_type=value, max_length=int(most)):
+            return len("{}") + most * (_most(name, key) + _most(name, value) + len(":,"))
         case inspect.StrType(pattern=str(pattern)):
             [most] = re.findall(r"\{\d,(\d+)\}\\Z$", pattern)
             return len('""') + int(most) * len('\\"')  # all patterns allow only printable ones; a quote has 2 bytes

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from wakeroll_model.events import Ahead, FilterType, Mode, Policy
+from wakeroll_model.events import About, Ahead, FilterType, Mode, Policy
 from wakeroll_model.queue import ClientId, GroupId, InstanceId, Queue
 
 Epoch = Annotated[int, Meta(description="epoch of the group; never decreases")]
@@ -20,7 +20,7 @@ Kind = Literal[
 How = Literal["first", "released", "unregistered", "expired", "timeout", "eager", "removed"]
 Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset"]
 FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch"]
-Change = Literal["joined", "left", "expired", "resubscribed", "conflict", "agreed", "emptied", "forgotten"]
+Change = Literal["joined", "left", "expired", "resubscribed", "described", "conflict", "agreed", "emptied", "forgotten"]
 WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated", "unknown"]
 FailedOutcome = Literal["retry", "dead"]
 LockOutcome = Literal["granted", "refused", "expired", "unlocked"]
@@ -142,7 +142,7 @@ class Fenced(Decision, kw_only=True, tag="fenced"):
 
 
 class Membership(Decision, kw_only=True, tag="membership"):
-    """A member joined, left, expired, changed its topics or conflicts with others; or the whole group changed."""
+    """A member joined, left, expired, changed its topics or description, or conflicts; or the whole group changed."""
 
     group_id: GroupId
     client_id: Annotated[str, Meta(description="client that changed; empty if the change concerns the whole group")]
@@ -151,10 +151,18 @@ class Membership(Decision, kw_only=True, tag="membership"):
     ] = ""
     change: Annotated[
         Change,
-        Meta(description="joined, left, expired, resubscribed, conflict, agreed; of a whole group: emptied, forgotten"),
+        Meta(
+            description="joined, left, expired, resubscribed, described, conflict, agreed; of a whole group: emptied, "
+            "forgotten"
+        ),
     ]
     epoch: Annotated[int, Meta(description="epoch of the group at the change")]
     detail: Annotated[str, Meta(description="detail of the change, in words; empty if there is none")] = ""
+    about: Annotated[
+        About | UnsetType | None,
+        Meta(description="description of the client, if the change is joined or described; absent if it told none"),
+    ] = UNSET
+    """Present from feature level 4 on."""
 
 
 class Unassigned(Struct, frozen=True):

@@ -52,6 +52,36 @@ class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = 0
 
 
+class About(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a client describes itself, for the record: no decision depends on it.
+
+    At most `config.MAX_ABOUT_BYTES` bytes as JSON. Texts are printable ASCII.
+    """
+
+    host: Annotated[
+        str, Meta(pattern=r"\A[ -~]{0,253}\Z", description="host or pod that the client runs on; empty if not told")
+    ] = ""
+    sdk: Annotated[
+        str,
+        Meta(pattern=r"\A[ -~]{0,64}\Z", description="library of the client and its version; empty if not told"),
+    ] = ""
+    app_version: Annotated[
+        str, Meta(pattern=r"\A[ -~]{0,64}\Z", description="version of the application; empty if not told")
+    ] = ""
+    labels: Annotated[
+        dict[
+            Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._/-]{1,63}\Z")], Annotated[str, Meta(pattern=r"\A[ -~]{0,63}\Z")]
+        ],
+        Meta(max_length=config.MAX_LABELS, description="labels that the application chose, as a JSON object"),
+    ] = {}
+
+    @property
+    def words(self) -> str:
+        """Version and host as words for people; empty if neither is told."""
+        version = f"version {self.app_version}" if self.app_version else ""
+        return f"{version} on {self.host}".strip() if self.host else version
+
+
 class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
     """A client lives: its preferences, the newest epoch that it received, and the queues that it still has."""
 
@@ -90,6 +120,11 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
             description="round of the newest assignment that the client received; -1 if none, or if it had no round",
         ),
     ] = -1
+    about: (
+        Annotated[About, Meta(description="description of the client; absent if it is that of the heartbeat before")]
+        | None
+    ) = None
+    """Read from feature level 4 on."""
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):

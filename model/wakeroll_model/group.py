@@ -9,7 +9,7 @@ from msgspec import Struct
 from wakeroll_model import config
 from wakeroll_model.config import NEVER_MS
 from wakeroll_model.decisions import Cause, FencedReason, How, Start, Trigger
-from wakeroll_model.events import Ahead, Filter, Heartbeat, Mode, Policy, Subscription
+from wakeroll_model.events import About, Ahead, Filter, Heartbeat, Mode, Policy, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.shard_load import NOTHING, Load
 
@@ -116,6 +116,8 @@ class Member(Struct, array_like=True, kw_only=True):
     failed."""
     joined_ms: int = -1
     """Log time at which its instance joined, epoch ms; -1 if it joined before a release that notes it."""
+    about: About | None = None
+    """How the client describes itself; None if it does not, and below feature level 4. No decision depends on it."""
 
     @property
     def first_start(self) -> Start:

@@ -148,6 +148,9 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         member.unheard_since_ms = member.unheard_round = -1
     changed = preferences.store(turn, beat, member)
     target_stands = not (group.pending or changed.triggers)
+    if beat.about is not None and beat.about != member.about:
+        member.about = beat.about
+        _say(turn, beat.client_id, member, "described", beat.about.words)
     received = SHARING[beat.mode].receive(turn, beat, member, target_stands=target_stands)
     return combined(changed, received, releases.repeat_assignment(beat, member), probed)
 
@@ -189,7 +192,9 @@ def _join(turn: Turn, beat: Heartbeat) -> Outcome:
     group.emptied_ms = -1
     reviewed = topic_changes.review(turn, topics)
     group.remind(group.session_ends_ms(member))
-    _say(turn, beat.client_id, member, "joined", ", ".join(sorted(member.subscriptions)))
+    who = "" if beat.about is None else beat.about.words
+    detail = ", ".join(sorted(member.subscriptions))
+    _say(turn, beat.client_id, member, "joined", f"{detail}; {who}" if who else detail)
     sharing = SHARING[beat.mode]
     joined = sharing.join(turn, beat, member)
     claimed = releases.note_claims(beat, member)
@@ -207,6 +212,7 @@ def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
         bytes=size,
         mode=beat.mode,
         joined_ms=turn.moment.at_ms,
+        about=beat.about,
         **{name: getattr(beat, name) for name in preferences.NAMES},
     )
     if turn.group.loss is not None:

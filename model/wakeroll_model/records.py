@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Union, get_args
 
 import msgspec
 from msgspec import Struct, structs
@@ -13,6 +13,7 @@ from wakeroll_model.events import (
     ABOUT_A_QUEUE,
     ACCEPTED,
     ON_EVERY_PARTITION,
+    About,
     AnyEvent,
     Configure,
     Event,
@@ -49,6 +50,26 @@ class _Names(Struct):
 
 
 _decode_event = msgspec.json.Decoder(AnyEvent).decode
+
+
+def _default_of(field: structs.FieldInfo) -> Any:
+    """Return the default of a field, as `msgspec.defstruct` takes it."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=field.default_factory)
+    return msgspec.field() if field.required else msgspec.field(default=field.default)
+
+
+_EarlierHeartbeat = msgspec.defstruct(
+    "EarlierHeartbeat",
+    [(field.name, field.type, _default_of(field)) for field in structs.fields(Heartbeat) if field.name != "about"],
+    tag_field="type",
+    tag=str(Heartbeat.__struct_config__.tag),
+    kw_only=True,
+)
+"""A heartbeat below feature level 4: the field `about` is unknown, so it may have any value."""
+_decode_earlier = msgspec.json.Decoder(
+    Union[tuple(_EarlierHeartbeat if event is Heartbeat else event for event in get_args(AnyEvent))]  # noqa: UP007
+).decode
 _decode_names = msgspec.json.Decoder(_Names).decode
 KEYS_LEVEL = 4
 """First feature level at which there are `keys` records."""
@@ -102,7 +123,7 @@ def read_event(record: Record, partitions: int, level: int = feature_levels.NEWE
     if _is_deep(value):
         return refuse("bounds", f"objects and lists are nested more than {config.MAX_DEPTH} levels deep")
     try:
-        event = _decode_event(value)
+        event = _decode_event(value) if level >= 4 else _undescribed(_decode_earlier(value))
     except UNREADABLE as error:
         return _unreadable(record, error, level)
     kind = kind_of_topic(record.topic)
@@ -111,6 +132,8 @@ def read_event(record: Record, partitions: int, level: int = feature_levels.NEWE
     if type(event) not in ACCEPTED.get(kind, ()):
         return refuse("type", f"topic {record.topic} does not accept the type {type_of(event)!r}", event)
     if len(value) > _ALWAYS_SMALL and (refusal := _oversize(value, event)):
+        return refusal
+    if isinstance(event, Heartbeat) and event.about is not None and (refusal := _long_description(event, event.about)):
         return refusal
     return _misplaced(record, event, partitions, level) or event
 
@@ -182,6 +205,22 @@ def _oversize(value: bytes, event: AnyEvent) -> Rejected | None:
     if size <= limit:
         return None
     return refuse("bounds", f"{type_of(event)}: {what} has {size} bytes; it must have at most {limit}", event)
+
+
+def _long_description(event: Heartbeat, about: About) -> Rejected | None:
+    """Check the size of a client's description, which counts towards no limit of its group."""
+    size = len(_encode(about))
+    if size <= config.MAX_ABOUT_BYTES:
+        return None
+    detail = f"heartbeat: `about` has {size} bytes; it must have at most {config.MAX_ABOUT_BYTES}"
+    return refuse("bounds", detail, event)
+
+
+def _undescribed(event: Any) -> AnyEvent:
+    """Return an event that was read below feature level 4, with a `Heartbeat` for an earlier one."""
+    if isinstance(event, _EarlierHeartbeat):
+        return Heartbeat(**{name: getattr(event, name) for name in event.__struct_fields__})
+    return event  # type: ignore[no-any-return]
 
 
 def _stray_queue(route: Route) -> Rejected | None:

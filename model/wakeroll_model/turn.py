@@ -16,6 +16,8 @@ from wakeroll_model.shard_clock import Moment
 from wakeroll_model.shard_load import NOTHING as NO_LOAD
 from wakeroll_model.shard_load import Load
 
+DESCRIBES: tuple[Change, ...] = ("joined", "described")
+"""Changes of a member whose decision has the member's description."""
 NOBODY: frozenset[str] = frozenset()
 """No client."""
 
@@ -154,6 +156,7 @@ class Turn:
                 change=change,
                 epoch=self.group.epoch,
                 detail=detail[: config.MAX_DETAIL],
+                about=UNSET if member.about is None or change not in DESCRIBES else member.about,
             )
         )
 

@@ -13,6 +13,7 @@ from tests.support.control_log import START_MS, ControlLog
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision, Assignment, Cause, Handover, Membership, Offset
 from wakeroll_model.events import (
+    About,
     Ahead,
     AnyEvent,
     Arrival,
@@ -417,6 +418,55 @@ def two_busy_days() -> Story:
     return story
 
 
+def a_day_of_deployments() -> Story:
+    """Tell of members that describe themselves, each with a host of its own.
+
+    - `rolled`: three members of version 1 are restarted one after the other, as version 2.
+    - `pods`: both members are replaced by others of the same version, which have generated names.
+    - `flaps`: f2 joins and leaves four times beside f1, always as version 7.
+    - `grows`: two members are added to one.
+    - `silent`: its only member does not describe itself, and is restarted once.
+    """
+    story = Story()
+    for _ in range(2):
+        story.append(Level(level=4))
+    story.route("orders", 4, ends=100)
+    hosts = count(1)
+
+    def join(group_id: str, client_id: str, version: str) -> None:
+        about = About(host=f"pod-{next(hosts)}", app_version=version, labels={"team": "cash"})
+        story.join(group_id, client_id, "orders", about=about)
+        story.pass_seconds(12)
+
+    def leave(group_id: str, client_id: str) -> None:
+        story.leave(group_id, client_id)
+        story.pass_seconds(3)
+
+    for number in (1, 2, 3):
+        join("rolled", f"r{number}", "1")
+    for client_id in ("p-a1", "p-a2"):
+        join("pods", client_id, "5")
+    join("flaps", "f1", "7")
+    join("grows", "g1", "1")
+    story.join("silent", "s1", "orders")
+    story.pass_seconds(150)
+    for number in (1, 2, 3):
+        leave("rolled", f"r{number}")
+        join("rolled", f"r{number}", "2")
+    for old, new in (("p-a1", "p-b1"), ("p-a2", "p-b2")):
+        join("pods", new, "5")
+        leave("pods", old)
+    for _ in range(4):
+        join("flaps", "f2", "7")
+        leave("flaps", "f2")
+    for client_id in ("g2", "g3"):
+        join("grows", client_id, "1")
+    leave("silent", "s1")
+    story.join("silent", "s1", "orders")
+    story.pass_seconds(20)
+    return story
+
+
 def owners_of(story: Story) -> dict[tuple[str, str, int], str | None]:
     """Return group, topic and queue_id -> the owner by the last hand-over, in the order in which they were decided."""
     handovers = _of_newest_era(story, Handover)
@@ -427,7 +477,7 @@ def members_of(story: Story) -> set[tuple[str, str]]:
     """Return group and client_id of the clients whose last change was to join, or to want other topics."""
     changes = [one for one in _of_newest_era(story, Membership) if one.change not in ("conflict", "agreed")]
     last = {(one.group_id, one.client_id): one.change for one in changes if one.client_id}
-    return {who for who, change in last.items() if change in ("joined", "resubscribed")}
+    return {who for who, change in last.items() if change in ("joined", "resubscribed", "described")}
 
 
 def offsets_of(story: Story) -> dict[tuple[str, str, int], int]:

@@ -14,6 +14,7 @@
     1.3s    draining a                    the same, but it still holds what it held and must give up
     11s     beat a                        it says again what it said last
     12s     beat a epoch=1 owned=orders-0,orders-1      or owned=orders-0..3, or owned=none
+    12.5s   beat a orders about={"app_version":"2"}     it describes itself, in this heartbeat alone
     13s     beat a#2 orders               another life of client a: instance a#2 (a alone is its first, a#1)
     14s..15s  beat c1..c100 orders        a hundred clients, one after the other
     14.5s   commit a orders-0=17 orders-1=4          in the epoch of the newest assignment sent to it; or epoch=1
@@ -42,6 +43,7 @@ of the right key and another secret.  `tell` leaves all of this as it is and wri
 ``->``; what follows from a tick has the tick's time before it.  An epoch of the second era is written 2:1.
 """
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -68,6 +70,7 @@ from wakeroll_model.decisions import (
     Wake,
 )
 from wakeroll_model.events import (
+    About,
     Ahead,
     AnyEvent,
     Arrival,
@@ -332,6 +335,9 @@ class Story:
             shown["subscriptions"] = [
                 Subscription(topic=topic, version=version, expression=expression) for topic in topics
             ]
+        shown["about"] = None
+        if "about" in options:
+            shown["about"] = About(**json.loads(options.pop("about")))
         if "owned" in options:
             shown["owned"] = [
                 queue for names in options.pop("owned").split(",") if names != "none" for queue in _queues(names)

@@ -170,7 +170,7 @@ def of_instances(before: States, after: States, decisions: list[AnyDecision]) ->
         match decision:
             case Fenced(reason="refused" | "epoch" as reason):
                 yield Edge(OUTSIDE, "fenced", reason)
-            case Membership(change="resubscribed" | "conflict" | "agreed" as change):
+            case Membership(change="resubscribed" | "described" | "conflict" | "agreed" as change):
                 yield Edge("member", "member", change)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from wakeroll.argument_checks import about_of
 from wakeroll.broker_check import look
 from wakeroll.connection import Connection
 from wakeroll.heartbeat_thread import Control
@@ -44,7 +45,8 @@ class Lease:
         self._queue = Queue(topic, "", 0)
         found = look(connection, [topic], timeout)
         inbox = Inbox(connection, client_id, found.partitions, timeout, found.topic_id)
-        client = Client(group_id, client_id, Preferences(subscriptions=[Subscription(topic=topic)]), None)
+        preferences = Preferences(subscriptions=[Subscription(topic=topic)])
+        client = Client(group_id, client_id, preferences, None, about_of("", "", {}))
         self._control = Control(client, inbox, Outbox(connection, group_id), on_answer)
         self._control.start()
 

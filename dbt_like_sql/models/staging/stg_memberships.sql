@@ -1,4 +1,4 @@
--- Every change of a member: joins, leaves, conflicts.  One row per (shard, seq).
+-- Every change of a member: joins, leaves, conflicts, descriptions.  One row per (shard, seq).
 with memberships as (select * from {{ source('ledger', 'memberships') }}),
 
 final as (
@@ -12,6 +12,10 @@ final as (
         change,
         epoch,
         detail,
+        host,
+        sdk,
+        app_version,
+        labels,
         detail like 'duplicate id:%' as is_duplicate_id,
         cast(nullif(regexp_extract(detail, 'no heartbeat for ([0-9]+) ms', 1), '') as bigint) / 1000 as silent_s,
         {{ log_time('at_ms') }} as changed_at

@@ -15,6 +15,7 @@ _LARGEST_INT = 2**31 - 1
 _SIMPLE: Mapping[type[Any], Simple] = {
     msgspec.inspect.StrType: "string",
     msgspec.inspect.LiteralType: "string",
+    msgspec.inspect.DictType: "string",
     msgspec.inspect.BytesType: "binary",
     msgspec.inspect.BoolType: "boolean",
     msgspec.inspect.FloatType: "double",
@@ -54,6 +55,7 @@ class Column(NamedTuple):
 def columns_of(declared: type[Struct]) -> tuple[Column, ...]:
     """Return the columns of a declaration, with descriptions as comments; a struct has the first line of its docstring.
 
+    A mapping is a string with its JSON object.
     A column is nullable exactly if the type of its field allows None.  An integer is a bigint, or an int if its upper
     bound fits.
 

@@ -46,7 +46,7 @@ from wakeroll_pipeline.ledger.tables import path_of, with_era
 from wakeroll_pipeline.storage.place import Folder
 
 DAY_MS = 24 * 3_600_000
-_PRESENT = ("joined", "resubscribed", "replaced")
+_PRESENT = ("joined", "resubscribed", "described", "replaced")
 """Values of the last `change` of a client that is a member; ledgers before protocol version 2 have `replaced`."""
 
 

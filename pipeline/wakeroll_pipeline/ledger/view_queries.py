@@ -147,9 +147,31 @@ _TIMES: Mapping[Engine, Callable[[str], str]] = {
 
 def _of_kind(declared: type[decisions.Decision]) -> tuple[Column, ...]:
     """Return the columns of the view of one kind: the fields, `era` behind `shard`, and `published_ms`."""
-    fields = [field._replace(type=_narrow(field.type, field.name)) for field in columns_of(declared)]
+    fields = [shown for field in _fields_of(declared) for shown in _columns_of_field(field)]
     fields.insert([field.name for field in fields].index("shard") + 1, ERA)
     return *fields, *(column for column in columns_of(DecisionRow) if column.name == "published_ms")
+
+
+def _fields_of(declared: type[decisions.Decision]) -> tuple[Column, ...]:
+    """Return the fields of a kind of decision, as its JSON has them."""
+    return tuple(field._replace(type=_narrow(field.type, field.name)) for field in columns_of(declared))
+
+
+def _columns_of_field(field: Column) -> tuple[Column, ...]:
+    """Return the columns of a field: one, but one for each part of the description of a client."""
+    if field.name != _DESCRIPTION:
+        return (field,)
+    assert isinstance(field.type, tuple), "a description is a struct"
+    return tuple(part._replace(is_nullable=True, comment=_described(part.comment)) for part in field.type)
+
+
+def _described(comment: str) -> str:
+    """Return the comment of a part of a description, which only some changes have."""
+    return f"{comment.partition('; ')[0]}; null if not told, or if the change is not joined or described"
+
+
+_DESCRIPTION = "about"
+"""Field of a decision with the description of a client."""
 
 
 def _narrow(of: Type, name: str) -> Type:
@@ -170,17 +192,21 @@ def _query_of(declared: type[decisions.Decision], engine: Engine) -> str:
 
     A field that is also a column of `decisions` is read there, so that a condition on it needs no JSON.
     """
-    fields = _of_kind(declared)
-    parsed = tuple(field for field in fields if field.name not in (*_COLUMNS, "era", "published_ms"))
+    parsed = tuple(field for field in _fields_of(declared) if field.name not in _COLUMNS)
     quote = _QUOTES[engine]
     if engine == "spark":
         json = f"from_json(json, '{in_spark(parsed)}')"
     else:
         # A stranger's record may be no valid JSON.  Then the fields are null, as in Spark.
         json = f"try(from_json(json, '{json_in_duckdb(parsed)}'))"
+    places = {
+        column.name: f"said.{quote}{field.name}{quote}" + ("" if column == field else f".{quote}{column.name}{quote}")
+        for field in parsed
+        for column in _columns_of_field(field)
+    }
     shown = [
-        f"said.{quote}{field.name}{quote} as {quote}{field.name}{quote}" if field in parsed else field.name
-        for field in fields
+        f"{places[column.name]} as {quote}{column.name}{quote}" if column.name in places else column.name
+        for column in _of_kind(declared)
     ]
     columns = ", ".join(name for name in (*_COLUMNS, "era", "published_ms") if name in shown)
     return (

@@ -81,6 +81,12 @@ class CurrentMember(Struct):
     instance_id: Annotated[str, Meta(description="identifies one instance of a client; never reused")]
     joined_ms: Annotated[int, Meta(description="log time at which the instance joined (epoch ms)")]
     queues: Annotated[int, Meta(description="number of queues that the member owns")]
+    host: Annotated[str | None, Meta(description="host or pod that the client runs on; null if it did not tell")]
+    sdk: Annotated[str | None, Meta(description="library of the client and its version; null if it did not tell")]
+    app_version: Annotated[str | None, Meta(description="version of the application; null if it did not tell")]
+    labels: Annotated[
+        str | None, Meta(description="labels that the application chose, as a JSON object; null if there are none")
+    ]
     shard: ShardName
     era: Era
     seq: Annotated[int, Meta(description="number of the decision by which the instance joined")]

@@ -26,7 +26,11 @@ ranked as (
         row_number() over (
             partition by group_id, client_id, instance_id, change in ('joined', 'replaced')
             order by era desc, seq desc
-        ) as nth_newest_entry
+        ) as nth_newest_entry,
+        row_number() over (
+            partition by group_id, client_id, instance_id, change in ('joined', 'described')
+            order by era desc, seq desc
+        ) as nth_newest_description
     from changes
 ),
 
@@ -41,6 +45,20 @@ entered as (
         seq
     from ranked
     where change in ('joined', 'replaced') and nth_newest_entry = 1
+),
+
+-- The client describes itself when it joins, and later if its description has changed or was lost.
+described as (
+    select
+        group_id,
+        client_id,
+        instance_id,
+        host,
+        sdk,
+        app_version,
+        labels
+    from ranked
+    where change in ('joined', 'described') and nth_newest_description = 1
 ),
 
 owned as (
@@ -60,13 +78,18 @@ final as (
         ranked.instance_id,
         entered.joined_ms,
         coalesce(owned.queues, 0) as queues,
+        described.host,
+        described.sdk,
+        described.app_version,
+        described.labels,
         entered.shard,
         entered.era,
         entered.seq
     from ranked
     inner join entered using (group_id, client_id, instance_id)
+    left join described using (group_id, client_id, instance_id)
     left join owned using (group_id, client_id)
-    where ranked.nth_newest = 1 and ranked.change in ('joined', 'resubscribed', 'replaced')
+    where ranked.nth_newest = 1 and ranked.change in ('joined', 'resubscribed', 'described', 'replaced')
 )
 
 select * from final

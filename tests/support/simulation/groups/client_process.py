@@ -8,7 +8,7 @@ from wakeroll_model import config
 from wakeroll_model.client import Client, Preferences
 from wakeroll_model.client_actions import Dropped, Give, Output, Send, Take
 from wakeroll_model.decisions import Assignment
-from wakeroll_model.events import Commit, GroupEvent, Heartbeat, Subscription, Unregister
+from wakeroll_model.events import About, Commit, GroupEvent, Heartbeat, Subscription, Unregister
 from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Process:
         self.leaving = False
         self.topics: tuple[str, ...] = world.wanted(name)
         self.version = 0
-        self.client = Client(self.group_id, self.client_id, self._wishes())
+        self.client = Client(self.group_id, self.client_id, self._wishes(), about=self.about)
         self.readers: dict[Queue, Reader] = {}
         self.busy: dict[Queue, Reader] = {}
         self.producer = Producer(self)
@@ -290,6 +290,11 @@ class Process:
             self._do(self.client.leave(self.now_ms))
             self.producer.flush()
             self.die()
+
+    @property
+    def about(self) -> About | None:
+        """How it describes itself: each process of a client is of another version, and some do not tell."""
+        return About(host=f"pod-{self.number}", app_version=str(self.number)) if self.number % 4 else None
 
     def _wishes(self) -> Preferences:
         plan = self.world.plan

@@ -34,4 +34,4 @@ from current_assignments
 inner join latest using (group_id, client_id)
 inner join settled on latest.shard = settled.shard
 anti join lost_rows on lost_rows.table_name = 'decisions' and latest.shard = lost_rows.shard
-where latest.change not in ('joined', 'resubscribed', 'replaced') and latest.cause_offset < settled.cause_offset
+where latest.change not in ('joined', 'resubscribed', 'described', 'replaced') and latest.cause_offset < settled.cause_offset
