@@ -35,6 +35,7 @@ BY_TIME = {
     ("dbt_like_sql/analyses/10_were_there_storms.sql", "began_at"),
     ("docs/questions.md", "began_at"),
     ("dbt_like_sql/analyses/15_which_storm_was_a_deployment.sql", "began_at"),
+    ("dbt_like_sql/analyses/20_which_deployments_were_there.sql", "began_at"),
     ("dbt_like_sql/analyses/17_how_many_were_repeated.sql", "handed_over_at"),
     ("docs/questions.md", "handed_over_at"),
     # Commits and reports of ends: the lag between two of them is as long as their times say.

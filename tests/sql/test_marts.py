@@ -216,7 +216,8 @@ Each question is one statement, a file in `dbt_like_sql/analyses/`. A user runs 
 engines, after `wakeroll marts` has built the marts; dbt alone runs those with `{{ }}` in them. The answers are computed
 from an invented day with two groups, `billing` and `audit`: members join, leave and crash, a topic grows, settings
 change, offsets advance, and pulls are held. A test runs the queries and compares their results with this page, and
-`tests/sql/test_questions.py` compares the later ones with answers that are known beforehand, in both engines;
+`tests/sql/test_questions.py` and `tests/sql/test_deployments.py` compare the later ones with answers that are known
+beforehand, in both engines;
 `make test ARGS="tests/sql/test_marts.py --rewrite"` generates the page.
 """
 
