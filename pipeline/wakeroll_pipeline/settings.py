@@ -256,8 +256,21 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = "127.0.0.1"
     metrics_max_groups: Annotated[
         int,
-        Meta(ge=1, le=100_000, description="groups with metrics of their own; further ones share one value of a label"),
+        Meta(
+            ge=1,
+            le=100_000,
+            description="groups with metrics of their own, in `serve`: those with a problem first, then those with "
+            "members and lag; further ones share one value of a label",
+        ),
     ] = 1_000
+    metrics_max_queues: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="queues with metrics of their own, in `serve`: those of the most important groups",
+        ),
+    ] = 20_000
     log_format: Annotated[
         Literal["text", "json"],
         Meta(description="format of the logs of run, observe, serve, tap and watch-kafka; json: one object per line"),

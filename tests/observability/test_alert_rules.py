@@ -19,7 +19,7 @@ from tests.support.systems.prometheus_server import (
 )
 from wakeroll_pipeline.metrics.chain_metrics import ChainMetrics
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
-from wakeroll_pipeline.metrics.label_caps import LabelCaps
+from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 
@@ -66,7 +66,7 @@ def registries() -> dict[str, CollectorRegistry]:
     run, observe, serve = CollectorRegistry(), CollectorRegistry(), CollectorRegistry()
     RunMetrics(decides=True, writes=True, registry=run)
     ObserverMetrics(observe, mirrors=True)
-    DecisionMetrics(serve, LabelCaps(serve, 1))
+    DecisionMetrics(serve, GroupChoice(serve, 1))
     return {"Metrics of run and tap": run, "Metrics of observe": observe, "Metrics of serve": serve}
 
 

@@ -17,7 +17,7 @@ from wakeroll_model.decisions import (
 )
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
-from wakeroll_pipeline.metrics.label_caps import OTHER, LabelCaps
+from wakeroll_pipeline.metrics.group_choice import OTHER, GroupChoice
 
 QUEUE = Queue("orders", "", 3)
 
@@ -27,7 +27,8 @@ class Counted:
 
     def __init__(self, most: int = 10) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = DecisionMetrics(self.registry, LabelCaps(self.registry, most))
+        self.choice = GroupChoice(self.registry, most)
+        self.metrics = DecisionMetrics(self.registry, self.choice)
         self._seqs = count(1)
 
     def say(self, decision: AnyDecision, *, delay_ms: int = 0, shard: str = "groups-1.1") -> None:
@@ -174,7 +175,7 @@ def test_failed_messages_count_messages_not_reports():
     assert shown.value("wakeroll_failed_messages_total", group="billing", outcome="dead") == 0
 
 
-def test_groups_above_the_cap_share_one_series():
+def test_groups_above_the_limit_share_one_series():
     """Anybody may append a heartbeat with a new group; sums over all groups stay right."""
     shown = Counted(most=2)
     for group_id in ("a", "b", "c", "d", "a", "c"):
@@ -203,3 +204,18 @@ def test_a_forgotten_group_makes_room_for_another():
     assert shown.value("wakeroll_failed_messages_total", group="a", outcome="dead") is None
     assert shown.value("wakeroll_rebalances_total", group="b", trigger="join") == 1
     assert shown.value("wakeroll_metrics_capped_updates_total", label="group") == 0
+
+
+def test_a_group_that_matters_more_takes_the_series_of_another():
+    """A thousand invented names came first; the ranking of the next scrape gives the real group its series."""
+    shown = Counted(most=1)
+    shown.say(rebalance("invented"))
+    shown.say(rebalance("real"))
+    shown.choice.rank(["real", "invented"])
+    shown.say(rebalance("real"))
+    shown.say(rebalance("invented"))
+
+    assert shown.value("wakeroll_rebalances_total", group="invented", trigger="join") is None
+    assert shown.value("wakeroll_rebalances_total", group="real", trigger="join") == 1
+    assert shown.value("wakeroll_rebalances_total", group=OTHER, trigger="join") == 2
+    assert shown.value("wakeroll_metrics_label_values", label="group") == 1

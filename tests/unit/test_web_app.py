@@ -25,6 +25,7 @@ from wakeroll_model.records import Record
 from wakeroll_model.signing import OnRecord
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.shard_follower import ShardFollower
+from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import LOOP_TIMEOUT_S, Health
 from wakeroll_pipeline.serve import web_app
 from wakeroll_pipeline.serve.changes.change_requests import settings_of
@@ -60,7 +61,7 @@ def follow(model: LiveModel, story: Story, since: int = 0) -> int:
 
 def app_of(model: LiveModel, health: Health | None = None) -> WebApp:
     registry, source = CollectorRegistry(), LiveSource(model)
-    LiveMetrics(source, registry)
+    LiveMetrics(source, registry, GroupChoice(registry, 100), 1_000)
     return WebApp(source, registry, ["127.0.0.1"], health=health)
 
 

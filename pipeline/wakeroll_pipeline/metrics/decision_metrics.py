@@ -21,7 +21,7 @@ from wakeroll_model.decisions import (
     Wake,
     WakeReason,
 )
-from wakeroll_pipeline.metrics.label_caps import LabelCaps
+from wakeroll_pipeline.metrics.group_choice import GroupChoice
 
 _DELAYS_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 300)
 """Bounds for delays of the coordinator (s): it needs a fraction of a second, or minutes while it catches up."""
@@ -32,17 +32,17 @@ _HANDOVERS_S = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 45, 60, 120, 300)
 class DecisionMetrics:
     """Counters and histograms of decisions. Each decision is counted once, although delivery is at least once.
 
-    A group that the coordinator forgets loses its series. For one thread.
+    A group that the coordinator forgets, or that is not chosen any more, loses its series. For one thread.
     """
 
-    def __init__(self, registry: CollectorRegistry, caps: LabelCaps) -> None:
+    def __init__(self, registry: CollectorRegistry, choice: GroupChoice) -> None:
         """Register the metrics.
 
         Args:
             registry: receives the metrics.
-            caps: bound the number of groups that have series of their own.
+            choice: the groups that have series of their own.
         """
-        self._caps = caps
+        self._choice = choice
         self._newest: dict[tuple[int, str], tuple[int, int]] = {}
         """Partition and shard without its era -> place of the newest decision; see `wakeroll_model.decision_order`."""
         self._decisions = Counter("wakeroll_decisions", "Decisions of the coordinator.", ["kind"], registry=registry)
@@ -107,6 +107,8 @@ class DecisionMetrics:
         if place <= self._newest.get(shard, (0, 0)):
             return False
         self._newest[shard] = place
+        for group_id in self._choice.take_dropped():
+            self._remove(group_id)
         # Brokers' clocks may differ.
         delay_s = max(published_ms - decision.at_ms, 0) / 1_000
         self._decisions.labels(str(decision.__struct_config__.tag)).inc()
@@ -127,7 +129,7 @@ class DecisionMetrics:
                 if reason == "arrival":
                     self._wake_delays.observe(delay_s)
             case Rejected(rule=rule):
-                self._rejections.labels(self._caps.value("rule", rule)).inc()
+                self._rejections.labels(rule).inc()
             case FailedMessages(group_id=group_id, outcome=outcome, messages=messages):
                 self._failed.labels(self._begin(group_id), outcome).inc(messages)
             case Membership(group_id=group_id, change="forgotten"):
@@ -145,12 +147,15 @@ class DecisionMetrics:
 
     def _begin(self, group_id: str) -> str:
         """Return the label of a group; its dead letters begin with 0, so that their first increase is seen."""
-        group = self._caps.value("group", group_id)
+        group = self._choice.value(group_id)
         for outcome in get_args(FailedOutcome):
             self._failed.labels(group, outcome)
         return group
 
     def _forget(self, group_id: str) -> None:
+        self._remove(group_id)
+        self._choice.forget(group_id)
+
+    def _remove(self, group_id: str) -> None:
         for metric in (self._rebalances, self._moved, self._failed):
             metric.remove_by_labels({"group": group_id})
-        self._caps.release("group", group_id)

@@ -1,26 +1,37 @@
 """Gauges of the live model for Prometheus: lag, members and ticks, also under the names of Kafka's exporters."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from wakeroll_pipeline.live.verdicts import KINDS
 from wakeroll_pipeline.live.view_structs import GroupSummary
+from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.serve.view_source import LiveSource
 
-MOST_GROUPS = 1_000
-"""Groups with series of their own."""
-MOST_QUEUES = 20_000
-"""Queues with series of their own."""
+_CALM = ("learning", "empty", "healthy")
+_URGENCY = {kind: len(KINDS) if kind in _CALM else place for place, kind in enumerate(KINDS)}
+"""Verdict -> its place; whatever needs nobody comes last."""
 
 
 class LiveMetrics(Collector):
     """Collects the gauges when they are scraped."""
 
-    def __init__(self, source: LiveSource, registry: CollectorRegistry) -> None:
-        """Register the gauges."""
+    def __init__(self, source: LiveSource, registry: CollectorRegistry, choice: GroupChoice, most_queues: int) -> None:
+        """Register the gauges.
+
+        Args:
+            source: the state of all groups.
+            registry: receives the gauges.
+            choice: the groups that have series of their own; they are ranked at each scrape.
+            most_queues: how many queues have series of their own; those of the most important groups.
+        """
         self._source = source
+        self._choice = choice
+        self._most_queues = most_queues
         registry.register(self)
 
     def describe(self) -> list[Metric]:
@@ -30,9 +41,12 @@ class LiveMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all gauges."""
         view = self._source.groups()
-        shown = view.groups[:MOST_GROUPS]
+        ranked = sorted(view.groups, key=self._importance)
+        chosen = self._choice.rank(one.group_id for one in ranked)
+        shown = [one for one in ranked if one.group_id in chosen]
         yield from _of_groups(shown, view.health.as_of_ms)
         yield from self._of_queues(shown)
+        yield _of_verdicts(view.groups)
         ticks = GaugeMetricFamily(
             "wakeroll_tick_age_seconds", "Time since the last tick of a shard was received.", labels=["shard"]
         )
@@ -44,9 +58,19 @@ class LiveMetrics(Collector):
         yield _single("wakeroll_held_pulls", "Pulls that wait for messages.", self._source.model.held_pulls())
         yield _single(
             "wakeroll_serve_groups_without_series",
-            f"Groups beyond the first {MOST_GROUPS} by name, which have no series of their own.",
+            f"Groups beyond the {self._choice.most} most important ones, which have no series of their own.",
             len(view.groups) - len(shown),
         )
+
+    def _importance(self, group: GroupSummary) -> tuple[int, bool, bool, bool, bool, str]:
+        """Return the key by which groups are sorted, the most important one first.
+
+        Groups with a problem come before others; those with members, queues and lag before those without. Among equals,
+        a group that has series keeps them.
+        """
+        is_new = not self._choice.has(group.group_id)
+        has_none = not group.members, not group.queues, not group.lag_messages
+        return _URGENCY[group.verdict], *has_none, is_new, group.group_id
 
     def _of_queues(self, groups: list[GroupSummary]) -> Iterator[Metric]:
         names = ["consumergroup", "topic", "partition"]
@@ -55,7 +79,7 @@ class LiveMetrics(Collector):
         left_out, count = 0, 0
         for group in groups:
             for queue, committed, messages in self._source.model.offsets_of(group.group_id):
-                if count >= MOST_QUEUES:
+                if count >= self._most_queues:
                     left_out += 1
                     continue
                 count += 1
@@ -69,7 +93,7 @@ class LiveMetrics(Collector):
         yield offset
         yield _single(
             "wakeroll_serve_queues_without_series",
-            f"Queues beyond the first {MOST_QUEUES}, which have no series of their own.",
+            f"Queues beyond the first {self._most_queues} of the most important groups, without series of their own.",
             left_out,
         )
 
@@ -96,6 +120,15 @@ def _of_groups(groups: list[GroupSummary], now_ms: int) -> Iterator[Metric]:
             waits_ms = 0 if one.behind_since_ms is None else max(now_ms - one.behind_since_ms, 0)
             seconds.add_metric([one.group_id], waits_ms / 1_000)
     yield from (members, seconds, messages, unknown, unowned, verdict)
+
+
+def _of_verdicts(groups: list[GroupSummary]) -> Metric:
+    """Return how many groups have each verdict: all groups count, also those without series of their own."""
+    counts = Counter(one.verdict for one in groups)
+    found = GaugeMetricFamily("wakeroll_groups_by_verdict", "Groups that have a verdict.", labels=["verdict"])
+    for kind in KINDS:
+        found.add_metric([kind], counts[kind])
+    return found
 
 
 def _single(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -24,13 +24,13 @@ from wakeroll_pipeline.live.followed_brokers import followed_brokers
 from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
+from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
-from wakeroll_pipeline.metrics.label_caps import LabelCaps
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.changes.change_work import Work
 from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.live_metrics import MOST_GROUPS, LiveMetrics
+from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.view_source import LiveSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
@@ -126,7 +126,9 @@ class PageServer(uvicorn.Server):
 
 
 @contextmanager
-def following(settings: Settings, registry: CollectorRegistry, health: Health) -> Iterator[LiveSource]:
+def following(
+    settings: Settings, registry: CollectorRegistry, choice: GroupChoice, health: Health
+) -> Iterator[LiveSource]:
     """Provide the views of a deployment: live if a broker is named, else those of the tables.
 
     Raises:
@@ -134,7 +136,7 @@ def following(settings: Settings, registry: CollectorRegistry, health: Health) -
     """
     with ExitStack() as stack:
         if settings.bootstrap:
-            yield _follow_brokers(settings, registry, health, stack)
+            yield _follow_brokers(settings, registry, choice, health, stack)
             return
         if not is_delta(settings.warehouse / EVENTS.name):
             raise InvalidUsage(
@@ -153,8 +155,10 @@ def following(settings: Settings, registry: CollectorRegistry, health: Health) -
         yield source
 
 
-def _follow_brokers(settings: Settings, registry: CollectorRegistry, health: Health, stack: ExitStack) -> LiveSource:
-    decisions = DecisionMetrics(registry, LabelCaps(registry, MOST_GROUPS))
+def _follow_brokers(
+    settings: Settings, registry: CollectorRegistry, choice: GroupChoice, health: Health, stack: ExitStack
+) -> LiveSource:
+    decisions = DecisionMetrics(registry, choice)
     return LiveSource(stack.enter_context(followed_brokers(settings, decisions.count, health.beat)).model)
 
 
@@ -182,10 +186,11 @@ def serve(
     access.check(host, settings)
     gate = Gate(access) if access.has_login else None
     registry, health = CollectorRegistry(), Health("the log is not read")
+    choice = GroupChoice(registry, settings.metrics_max_groups)
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)
-    with listening(host, port) as listener, following(settings, registry, health) as source:
-        LiveMetrics(source, registry)
+    with listening(host, port) as listener, following(settings, registry, choice, health) as source:
+        LiveMetrics(source, registry, choice, settings.metrics_max_queues)
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
         web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work, health)
