@@ -10,7 +10,10 @@ from tests.support.ledgers import a_day
 from wakeroll_pipeline.cli import open_ledger, state_command
 from wakeroll_pipeline.cli.output import aligned
 
-HEADS = ("shard", "group", "epoch", "client", "instance", "topics", "queues", "shown epoch", "sent epoch", "silent for")
+HEADS = (
+    *("shard", "group", "epoch", "client", "instance", "version", "host", "topics"),
+    *("queues", "shown epoch", "sent epoch", "silent for"),
+)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.support.waiting import wait_until
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import About, Level
 from wakeroll_model.records import Record
 from wakeroll_model.signing import OnRecord
 from wakeroll_pipeline.live.live_model import LiveModel
@@ -269,6 +270,25 @@ def test_vendored_files_are_those_of_their_release():
 
     assert scripts
     assert scripts == listed
+
+
+def test_a_member_is_shown_by_its_own_words_which_are_text():
+    """Version, host and labels come from strangers."""
+    story = Story()
+    for _ in range(2):
+        story.append(Level(level=4))
+    story.route("orders", 1)
+    story.join("billing", "c", "orders", about=About(host="<b>pod</b>", app_version="1&2", labels={"team": '">x'}))
+    story.pass_seconds(2)
+
+    with answering(app_of(model_of(story))) as address:
+        page = get(f"{address}/groups/billing")[2]
+        [member] = json.loads(get(f"{address}/api/groups/billing")[2])["members"]
+
+    assert "version 1&amp;2 on &lt;b&gt;pod&lt;/b&gt;" in page
+    assert "<b>pod" not in page
+    assert '">x' not in page
+    assert (member["host"], member["app_version"], member["labels"]) == ("<b>pod</b>", "1&2", {"team": '">x'})
 
 
 def test_a_page_number_beyond_the_last_one_shows_the_last_one():

@@ -24,6 +24,7 @@ from wakeroll_pipeline.cli.options import (
     settings_of,
 )
 from wakeroll_pipeline.cli.output import Output, clock_text, write_document
+from wakeroll_pipeline.cli.watch_text import plain_text
 from wakeroll_pipeline.ledger.ledger import Ledger, Row
 from wakeroll_pipeline.ledger.view_queries import numbers_of
 from wakeroll_pipeline.settings import Settings
@@ -131,11 +132,12 @@ def _show_group(group: Row, tick_ms: int | None) -> None:
 
 def _members_table(members: Sequence[Row]) -> Table:
     table = Table(title="members")
-    for name in ("client", "instance", "joined"):
+    for name in ("client", "instance", "version", "host", "joined"):
         table.add_column(name)
     table.add_column("queues", justify="right")
     for row in members:
-        table.add_row(row.client_id, row.instance_id[:8], clock_text(row.joined_ms), str(row.queues))
+        texts = (row.client_id, row.instance_id[:8], row.app_version or "-", row.host or "-", clock_text(row.joined_ms))
+        table.add_row(*map(plain_text, texts), str(row.queues))
     return table
 
 

@@ -43,6 +43,9 @@ class MemberState(Struct, frozen=True, kw_only=True):
     epoch: int
     client_id: str | None = None
     instance_id: str | None = None
+    host: str | None = None
+    """Host or pod of the client; this and the version are None if it does not tell."""
+    app_version: str | None = None
     topics: Sequence[str] = ()
     queues: int = 0
     shown_epoch: int | None = None
@@ -111,6 +114,8 @@ def members_of(shard: Shard) -> Iterator[MemberState]:
                 epoch=group.epoch,
                 client_id=client_id,
                 instance_id=member.instance_id,
+                host=None if member.about is None else member.about.host,
+                app_version=None if member.about is None else member.about.app_version,
                 topics=sorted(member.subscriptions),
                 queues=len(member.owned),
                 shown_epoch=member.shown_epoch,
@@ -135,7 +140,7 @@ def _write(shards: int, rows: Sequence[MemberState]) -> None:
     out.print(table)
 
 
-_NAMES = ("shard", "group", "epoch", "client", "instance", "topics")
+_NAMES = ("shard", "group", "epoch", "client", "instance", "version", "host", "topics")
 _NUMBERS = ("queues", "shown epoch", "sent epoch", "silent for")
 
 
@@ -143,7 +148,7 @@ def _texts(row: MemberState) -> Sequence[str]:
     """Return the texts of a row of the table."""
     head = (row.shard, row.group_id, str(row.epoch))
     if row.client_id is None or row.instance_id is None or row.silent_ms is None:
-        return *head, "-", "", "", "", "", "", ""
+        return *head, "-", *[""] * (len(_NAMES) + len(_NUMBERS) - len(head) - 1)
     counts = (row.queues, row.shown_epoch, row.sent_epoch)
-    names = (row.client_id, row.instance_id[:8], ", ".join(row.topics))
+    names = (row.client_id, row.instance_id[:8], row.app_version or "-", row.host or "-", ", ".join(row.topics))
     return *head, *names, *map(str, counts), seconds_text(row.silent_ms)

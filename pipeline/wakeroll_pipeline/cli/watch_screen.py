@@ -143,7 +143,7 @@ def _owner(row: QueueRow) -> Text:
 
 def _members_table(rows: Sequence[MemberRow], now_ms: int, width: int) -> Table:
     is_wide = width >= _WIDE
-    names = ("member", "instance") if is_wide else ("member",)
+    names = ("member", "instance", "version", "host") if is_wide else ("member",)
     table = _table(*names, *_numbers("queues", "releasing", "waiting", "epoch", "heartbeat"))
     if is_wide:
         table.add_column("topics", no_wrap=True, overflow="ellipsis")
@@ -153,7 +153,8 @@ def _members_table(rows: Sequence[MemberRow], now_ms: int, width: int) -> Table:
         counts = (*map(str, (row.queues, row.releasing, row.waiting)), epoch, f"{ago(row.seen_ms, now_ms)} ago")
         if is_wide:
             topics = ", ".join(one.topic for one in row.subscriptions)
-            table.add_row(plain_text(row.client_id), plain_text(row.instance_id[:8]), *counts, plain_text(topics))
+            texts = (row.client_id, row.instance_id[:8], row.app_version or "-", row.host or "-")
+            table.add_row(*map(plain_text, texts), *counts, plain_text(topics))
         else:
             table.add_row(plain_text(row.client_id), *counts)
     return table

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from wakeroll_model.decisions import Cause, Handover, Rebalance, Rejected
 from wakeroll_model.group import Group, GroupSettings, Member
@@ -98,6 +98,7 @@ def _member_row(sources: GroupSources, client_id: str, member: Member) -> Member
             SubscriptionRow(topic=one.topic, expression=one.expression, expression_type=one.expression_type)
             for one in member.subscriptions.values()
         ],
+        **({} if member.about is None else structs.asdict(member.about)),
         conflict=group.conflicts.get(client_id, ""),
         rival="" if member.rival is None else member.rival.beat.instance_id,
     )

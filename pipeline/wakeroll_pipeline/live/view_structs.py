@@ -110,6 +110,11 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     strategy: str
     consume_from: str
     subscriptions: list[SubscriptionRow]
+    host: str = ""
+    """Host or pod, as the client describes itself; this and the next three are empty if it does not tell."""
+    sdk: str = ""
+    app_version: str = ""
+    labels: dict[str, str] = {}
     conflict: str = ""
     rival: str = ""
     """Another instance that wants its client_id; empty if there is none."""
