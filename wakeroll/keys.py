@@ -1,5 +1,6 @@
 """The key file of a deployment: how to read, check and write it, and which key a role signs with."""
 
+import os
 import re
 import secrets
 import stat
@@ -102,6 +103,26 @@ def add_key(path: Path, key: Key | ClientKey) -> None:
     path.touch(mode=0o600)
     with path.open("a", encoding="utf-8") as file:
         file.write(("\n" if path.stat().st_size else "") + entry_of(key))
+
+
+def create_keys(path: Path, keys: Iterable[Key | ClientKey]) -> bool:
+    """Create a key file that only its owner can read; return False if it exists, and leave it as it is.
+
+    It appears whole: a process that reads it meanwhile finds all keys or no file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        unfinished.touch(mode=0o600, exist_ok=False)
+        unfinished.write_text("\n".join(map(entry_of, keys)), encoding="utf-8")
+        os.link(unfinished, path)  # fails if the file exists, as no other operation does
+    except FileExistsError:
+        return False
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return True
 
 
 def warning_of(path: str | Path | None) -> str:

@@ -17,7 +17,7 @@ from wakeroll.client_properties import read_properties
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.expectations import problem_in
-from wakeroll.keys import read_keys
+from wakeroll.keys import InvalidKeys, read_keys
 from wakeroll_model import config
 from wakeroll_model.signing import Keys
 from wakeroll_pipeline.storage.place import Place
@@ -59,6 +59,9 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     keys: Annotated[
         str | None, Meta(description="file of the keys that sign and verify records; none: the development keys")
     ] = None
+    require_keys: Annotated[
+        bool, Meta(description="refuse to work with the development keys, which everybody knows; as in the image")
+    ] = False
     prefix: Annotated[
         str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,200}\Z", description="prefix of the names of the control plane's topics")
     ] = "wakeroll"
@@ -339,8 +342,14 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Return the keys of this deployment: those of the file, or the development keys if no file is named.
 
         Raises:
-            InvalidKeys: the file cannot be read, or its content is invalid.
+            InvalidKeys: the file cannot be read, or its content is invalid; or none is named, and it must be.
         """
+        if self.require_keys and not self.keys:
+            raise InvalidKeys(
+                "no key file is named, and with the development keys anybody could act as operator: make one by "
+                "`wakeroll keys ensure --file FILE`, and name it by --keys or WAKEROLL_KEYS; for a trial without keys, "
+                "set WAKEROLL_REQUIRE_KEYS=false"
+            )
         return read_keys(self.keys)
 
     @property

@@ -85,8 +85,13 @@ def test_each_role_works_with_few_rights_and_ends_with_0(broker, podman: Podman,
 
     def environment(port: int) -> Mapping[str, str]:
         named = {"BOOTSTRAP": broker.bootstrap, "PREFIX": prefix, "LOG_FORMAT": "json", "METRICS_PORT": str(port)}
+        named["KEYS"] = "/var/lib/wakeroll/keys.toml"
         return {f"WAKEROLL_{name}": value for name, value in named.items()}
 
+    where = ["--volume", f"{podman.volume}:/var/lib/wakeroll"]
+    refused = podman("run", "--rm", *where, image, "observe", "--bootstrap", broker.bootstrap, is_checked=False)
+    assert (refused.returncode, "no key file is named" in refused.stderr) == (2, True)
+    podman("run", "--rm", *where, image, "keys", "ensure", "--file", "/var/lib/wakeroll/keys.toml")
     jobs = podman.start(image, "run", environment=environment(jobs_port))
     observer = podman.start(image, "observe", environment=environment(observer_port))
     page = podman.start(image, "serve", "--port", str(page_port), environment=environment(jobs_port))

@@ -62,7 +62,7 @@ def test_compose_names_the_variable_that_is_missing():
     assert "the addresses of the Kafka brokers, host:port" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["observe", "run", "serve"])
+@pytest.mark.parametrize("name", ["keys", "observe", "run", "serve"])
 def test_each_service_has_few_rights_and_a_limit(name):
     service = services()[name]
 

@@ -9,6 +9,7 @@ from wakeroll.keys import (
     DEV_WARNING,
     InvalidKeys,
     add_key,
+    create_keys,
     entry_of,
     key_to_sign,
     new_key,
@@ -181,3 +182,25 @@ def test_a_wrong_key_is_refused_with_a_sentence(wakeroll, file, arguments, sente
 def test_a_wrong_id_is_refused_before_a_secret_is_made():
     with pytest.raises(InvalidUsage, match="it must be 1 to 32 letters, digits, hyphens, underscores"):
         new_key("operator", "")
+
+
+def test_a_platform_makes_its_keys_at_the_first_start_only(tmp_path, wakeroll):
+    """Three containers start at once; whoever comes second must not replace what the first one signs with."""
+    file = tmp_path / "keys.toml"
+
+    first, second = (wakeroll("keys", "ensure", "--file", str(file)) for _ in range(2))
+    found = read_keys(file)
+
+    assert first[:2] == (0, f"made {file} with a key of each role: operator, observer\n")
+    assert second[:2] == (0, f"{file} exists; nothing has changed\n")
+    assert [key.role for key in found.by_id.values()] == ["operator", "observer"]
+    assert (file.stat().st_mode & 0o777, list(tmp_path.iterdir())) == (0o600, [file])
+
+
+def test_where_keys_are_required_the_development_keys_are_refused(tmp_path):
+    file = tmp_path / "keys.toml"
+    create_keys(file, [new_key("operator"), new_key("observer")])
+
+    with pytest.raises(InvalidKeys, match=r"no key file is named.*wakeroll keys ensure --file FILE"):
+        load({"WAKEROLL_REQUIRE_KEYS": "true"}).read_keys()
+    assert load({"WAKEROLL_REQUIRE_KEYS": "true", "WAKEROLL_KEYS": str(file)}).read_keys().by_id

@@ -11,7 +11,7 @@ from msgspec import Struct
 from rich.table import Table
 
 from wakeroll.errors import InvalidUsage, WakerollError
-from wakeroll.keys import InvalidKeys, add_key, entry_of, new_client_key, new_key, warning_of
+from wakeroll.keys import InvalidKeys, add_key, create_keys, entry_of, new_client_key, new_key, read_keys, warning_of
 from wakeroll.operator_name import this_user
 from wakeroll_model.client_keys import ROLE as CLIENT
 from wakeroll_model.client_keys import ClientKey
@@ -65,6 +65,7 @@ NewKeyFile = Annotated[
     Path | None,
     typer.Option("--file", metavar="FILE", help="File to which the key is appended; default: print the key."),
 ]
+OwnFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The key file.")]
 KeyIds = Annotated[list[str], typer.Argument(metavar="KEY...", help="Names of the keys.")]
 Execute = Annotated[
     bool, typer.Option("--execute", help="Change the valid keys; default: show what would be changed only.")
@@ -100,6 +101,19 @@ def new(role: RoleName, groups: GroupPrefix = None, key_id: KeyId = None, file: 
         return
     add_key(file, key)
     out.print(f"added the key {key.key_id!r} of role {role} to {file}", markup=False)
+
+
+@app.command()
+def ensure(file: OwnFile) -> None:
+    """Make a file with new keys of an operator and an observer, unless there is one: for the first start of a platform.
+
+    Several processes may do so at once: all of them then have the same file.
+    """
+    if create_keys(file, [new_key(role) for role in ROLES]):
+        out.print(f"made {file} with a key of each role: {', '.join(ROLES)}", markup=False)
+    else:
+        read_keys(file)
+        out.print(f"{file} exists; nothing has changed", markup=False)
 
 
 @app.command("list")
