@@ -176,7 +176,7 @@ def test_a_spark_that_does_not_start_is_one_sentence(tmp_path: Path):
     """As a process, to its very end; what Spark itself says about it, at length, is in a log that is named."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    program = [sys.executable, "-m", "wakeroll_pipeline.cli", "groups", "--engine", "spark"]
+    program = [sys.executable, "-m", "wakeroll_pipeline.cli", "sql", "select 1", "--engine", "spark"]
     ended = run_process(program, folder=tmp_path, WAKEROLL_MASTER="nonsense", PYTHONPATH=str(ROOT))
 
     log = tmp_path / ".wakeroll/logs/ask.log"

@@ -15,11 +15,12 @@ from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll_model.config import CONTROL_PARTITIONS
 from wakeroll_model.rows import TABLES
 from wakeroll_model.signing import DEV_KEYS
-from wakeroll_pipeline.cli.held_pulls import held_table, held_when, waits_of, waits_table
+from wakeroll_pipeline.cli.held_pulls import held_of, held_table, waits_of, waits_table
 from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.ledger.tables import ensure_tables, open_views, path_of
+from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.recovery.checkpoint_state import read_shards
 from wakeroll_pipeline.settings import Settings
 
@@ -192,9 +193,9 @@ def test_a_pull_is_answered_through_the_running_query(ledger: SparkSession, sett
 def test_describe_shows_who_waits_and_what_ended_a_wait(ledger: SparkSession, settings: Settings):
     """Held pulls are in no table: the snapshots and the log lead to them.  Those that were answered are rows."""
     console = Console(file=StringIO(), width=100)
-    opened = SparkLedger(ledger)
-    console.print(held_table(held_when(opened, settings.partitions, "billing")))
-    console.print(waits_table(waits_of(opened, "billing")))
+    model = read_ledger(settings.warehouse, settings.connection.topics, settings.partitions)
+    console.print(held_table(held_of(model, "billing")))
+    console.print(waits_table(waits_of(SparkLedger(ledger), "billing", 0)))
     shown = console.file.getvalue()
 
     assert re.search(r"orders-3 +│ +1 │ +\d+\.\d s │ +-?\d+\.\d s │ +9 │", shown), shown

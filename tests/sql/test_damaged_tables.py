@@ -31,7 +31,7 @@ def test_spark_names_the_table_and_the_file(engine, wakeroll, home, what):
 
 
 @pytest.mark.parametrize(
-    "words", ["check --table decisions", "replay", "groups", "explain --group billing --queue orders-3", "marts"]
+    "words", ["check --table decisions", "replay", "explain --group billing --queue orders-3", "marts"]
 )
 @pytest.mark.parametrize("what", ["lose a file", "flip the pages"])
 def test_every_command_in_spark_ends_with_the_sentence(engine, wakeroll, home, words, what):

@@ -267,7 +267,9 @@ def test_who_asks_for_another_table_is_told_which_there_are(ask):
     assert ask("select * from groops") == (2, "", f"wakeroll: no table or view 'groops'; it must be one of: {names}\n")
 
 
-@pytest.mark.parametrize("words", ["groups", "sql select+count(*)+as+rows+from+offsets"])
+@pytest.mark.parametrize(
+    "words", ["sql select+*+from+groups+order+by+group_id", "sql select+count(*)+as+rows+from+offsets"]
+)
 def test_large_tables_are_read_by_spark_with_the_same_answer(engine, day, wakeroll, monkeypatch, tmp_path, words):
     """Refused above 8 GiB, all questions ended after five days of 1,000 groups."""
     assert engine

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.running_processes import run_process
+from wakeroll_pipeline.live.view_structs import GroupView
 
 pytestmark = pytest.mark.spark  # the tables are made with it
 
@@ -51,8 +52,11 @@ def test_a_question_is_answered(day, words, found):
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("groups", {"groups"}),
-        ("describe billing", {"group", "members", "queues", "rebalances", "last_tick_ms"}),
+        ("groups", {"groups", "source", "tick_age_ms", "notices"}),
+        (
+            "describe billing",
+            {*GroupView.__struct_fields__, "group", "last_tick_ms", "source", "tick_age_ms", "notices"},
+        ),
         ("lag", {"groups", "source", "tick_age_ms", "notices"}),
         ("lag billing", {"queues", "source", "tick_age_ms", "notices"}),
         ("state", {"at_ms", "members", "source", "tick_age_ms", "notices"}),
@@ -70,7 +74,7 @@ def test_an_answer_is_json_on_request(day, wakeroll, words, names):
 
 
 def test_spark_is_asked_for_by_name_only_where_it_is_installed(day):
-    done = ask(day, "groups", "--engine", "spark")
+    done = ask(day, "sql", "select 1", "--engine", "spark")
 
     assert done.returncode == 2
     assert done.stderr == (

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Struct, structs
 
+from tests.support.earlier_states import without_facts
 from wakeroll_model import feature_levels
 from wakeroll_model.decisions import AnyDecision, Cause, Rebalance, Rejected
 from wakeroll_model.events import Level, Pull, Unregister
@@ -17,9 +18,8 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.shard import Shard
-from wakeroll_model.shard_state import READABLE, VERSION, ShardState, decode_state, encode_state
+from wakeroll_model.shard_state import READABLE, VERSION, ShardState
 from wakeroll_model.snapshot_proof import differences
-from wakeroll_model.state_machines import MACHINES
 
 FILES = sorted((Path(__file__).parents[1] / "golden" / "release-0.1").glob("*.gz"))
 
@@ -99,20 +99,6 @@ def test_a_replay_finds_no_difference_to_the_states_that_follow_one_of_an_earlie
 
     assert said[0] == said[1]
     assert differences(stored.topic, continued.body(), whole.body()) == []
-
-
-def without_facts(body: bytes) -> bytes:
-    """Return an encoded state of groups as the release before stores it, without the facts for questions."""
-    state = decode_state(body)
-    for name, encoded in state.entities.items():
-        group = MACHINES["groups"].decode(encoded)
-        group.received, group.rebalanced = {}, None
-        for member in group.members.values():
-            member.joined_ms = -1
-        for freed in group.freed.values():
-            freed.epoch = -1
-        state.entities[name] = MACHINES["groups"].encode(group)
-    return encode_state(state)
 
 
 @pytest.mark.parametrize("part", [0, 1, 2], ids=["at once", "in the middle", "late"])

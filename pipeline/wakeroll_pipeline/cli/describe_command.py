@@ -1,20 +1,19 @@
 """The `describe` command: the owners, members and rebalances of one group."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import structs
 from rich.table import Table
+from rich.text import Text
 
-from wakeroll.epoch_ms import now_ms
-from wakeroll_pipeline.cli.held_pulls import Held, held_table, held_when, waiting_of, waits_of, waits_table
-from wakeroll_pipeline.cli.live_answer import live_model, print_age, provenance, tick_of, view_of
-from wakeroll_pipeline.cli.open_ledger import ledger
+from wakeroll_pipeline.cli.groups_command import row_of
+from wakeroll_pipeline.cli.held_pulls import WAITS_MS, Held, held_of, held_table, waits_of, waits_table
+from wakeroll_pipeline.cli.live_answer import archived, live_model, print_age, provenance, tick_of, view_of
 from wakeroll_pipeline.cli.options import (
     AsJson,
     ConfigFile,
-    EngineName,
     GroupName,
     Home,
     KafkaConfig,
@@ -24,12 +23,14 @@ from wakeroll_pipeline.cli.options import (
     settings_of,
 )
 from wakeroll_pipeline.cli.output import Output, clock_text, write_document
-from wakeroll_pipeline.cli.watch_text import plain_text
-from wakeroll_pipeline.ledger.ledger import Ledger, Row
-from wakeroll_pipeline.ledger.view_queries import numbers_of
-from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.cli.watch_text import count_text, plain_text, verdict_text
+from wakeroll_pipeline.ledger.ledger import Row
 
-out = Output()
+if TYPE_CHECKING:
+    from wakeroll_pipeline.live.live_model import LiveModel
+    from wakeroll_pipeline.live.view_structs import GroupView, MemberRow, QueueRow
+
+out = Output(highlight=False)
 
 SHOWN_REBALANCES = 5
 """Number of rebalances to show, the newest ones."""
@@ -41,7 +42,6 @@ def describe(
     group: GroupName,
     holds: Holds = False,
     as_json: AsJson = False,
-    engine: EngineName = None,
     bootstrap: LiveBootstrap = None,
     kafka_config: KafkaConfig = None,
     keys: KeyFile = None,
@@ -51,7 +51,7 @@ def describe(
 ) -> None:
     """Show one group: the owner of each queue, since when and why, the members, and the last five rebalances.
 
-    With --bootstrap, the answer comes from Kafka, as of now, and has the contents of `watch`.
+    With --bootstrap, the answer comes from Kafka, as of now, with the rebalances of the last hour.
     """
     settings = settings_of(
         config,
@@ -63,102 +63,117 @@ def describe(
         home=home,
     )
     if settings.bootstrap:
-        _live(settings, group, holds, as_json)
+        with live_model(settings, out) as model:
+            _answer(model, view_of(model, group), held_of(model, group) if holds else None, None, as_json)
         return
-    from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
+    with archived(settings, out, group) as (model, ledger):
+        from wakeroll_pipeline.live.earlier_rebalances import with_earlier_rebalances
 
-    with ledger(settings, out, engine) as opened:
-        refuse_unknown_group(opened, group)
-        [found] = _rows(opened, "groups", group)
-        members = _rows(opened, "current_members", group, "client_id")
-        queues = [
-            row
-            for row in _rows(opened, "current_assignments", group, "topic, broker, queue_id")
-            if row.how != "removed" or row.client_id is not None
-        ]
-        rebalances = _rows(opened, "rebalances", group, "era desc, seq desc", limit=SHOWN_REBALANCES)
-        [tick] = opened.rows("select max(at_ms) as at_ms from events where type = 'tick'")
-        held = held_when(opened, settings.partitions, group) if holds else None
-        waits = waits_of(opened, group) if holds else []
-    if as_json:
-        answer: dict[str, Any] = {"group": found, "members": members, "queues": queues, "rebalances": rebalances}
-        if held is not None:
-            answer |= {"held_pulls": held.pulls, "held_pulls_at_ms": held.at_ms, "ended_waits": waits}
-        write_document({**answer, "last_tick_ms": tick.at_ms})
-        return
-    _show_group(found, tick.at_ms)
-    out.print(_members_table(members))
-    out.print(_queues_table(queues))
-    out.print(_rebalances_table(rebalances))
-    if held is not None:
-        out.print(held_table(held))
-        out.print(waits_table(waits))
-
-
-def _live(settings: Settings, group: str, holds: bool, as_json: bool) -> None:
-    from wakeroll_pipeline.cli.watch_screen import group_screen
-
-    with live_model(settings, out) as model:
-        view, tick_ms = view_of(model, group), tick_of(model)
-        with model.lock:
-            shards = [one.shard for one in model.shards.values() if one.kind == "queues"]
-            held = Held(waiting_of(shards, group), max((shard.tick_ms for shard in shards), default=0))
-    if as_json:
-        answer: dict[str, Any] = {**structs.asdict(view), **provenance(view.health, tick_ms), "last_tick_ms": tick_ms}
+        view = with_earlier_rebalances(ledger, view_of(model, group), SHOWN_REBALANCES)
+        waits = None
         if holds:
+            from_ms = view.health.as_of_ms - WAITS_MS
+            with ledger.within(from_ms) as recent:
+                waits = waits_of(recent, group, from_ms)
+    _answer(model, view, held_of(model, group) if holds else None, waits, as_json)
+
+
+def _answer(
+    model: "LiveModel", view: "GroupView", held: Held | None, waits: Sequence[Row] | None, as_json: bool
+) -> None:
+    """Print a group.
+
+    Args:
+        model: the model of which the view was made.
+        view: the group.
+        held: its held pulls; None if they are not asked for.
+        waits: what ended earlier pulls; None if that is not asked for, or not known.
+        as_json: whether to print a JSON document.
+    """
+    tick_ms = tick_of(model)
+    if as_json:
+        answer = {**_document(view), **provenance(view.health, tick_ms), "last_tick_ms": tick_ms}
+        if held is not None:
             answer |= {"held_pulls": held.pulls, "held_pulls_at_ms": held.at_ms}
+        if waits is not None:
+            answer["ended_waits"] = waits
         write_document(answer)
         return
-    out.print(group_screen(view, out.size.width, is_unicode=out.encoding.startswith("utf")))
-    if holds:
+    _show_group(view)
+    out.print(_members_table(view.members))
+    out.print(_queues_table(view.queues))
+    out.print(_rebalances_table(view))
+    if held is not None:
         out.print(held_table(held))
-    print_age(structs.replace(view.health, notices=[]), tick_ms, out)  # the screen has the notices
+    if waits is not None:
+        out.print(waits_table(waits))
+    print_age(view.health, tick_ms, out)
 
 
-def _rows(opened: Ledger, view: str, group: str, order: str = "group_id", limit: int | None = None) -> list[Row]:
-    """Return the rows of a group in a view."""
-    most = "" if limit is None else f" limit {limit}"
-    shown = numbers_of(view)
-    return opened.rows(f"select {shown} from {view} where group_id = $group_id order by {order}{most}", group_id=group)
+def _document(view: "GroupView") -> dict[str, Any]:
+    """Return the JSON of a group: that of the page, with the row that `groups` has of it."""
+    queues = [{**structs.asdict(one), "client_id": one.owner or None} for one in view.queues]
+    return {**structs.asdict(view), "group": row_of(view.summary), "queues": queues}
 
 
-def _show_group(group: Row, tick_ms: int | None) -> None:
-    age = "never" if tick_ms is None else f"{(now_ms() - tick_ms) / 1000:.0f} s ago"
+def _show_group(view: "GroupView") -> None:
+    one = view.summary
+    title = Text.assemble(plain_text(one.group_id, "bold"), "  ", verdict_text(one.verdict), ": ")
+    out.print(title.append_text(plain_text(one.reason)))
     out.print(
-        f"[bold]{group.group_id}[/]  epoch {group.epoch}, strategy {group.strategy}, {group.members} members, "
-        f"{group.owned} queues owned, {group.unowned} unowned; last recorded tick {age}"
+        plain_text(
+            f"epoch {one.epoch}, {one.mode}, strategy {one.strategy or 'not known'}, {one.members} members, "
+            f"{one.owned} queues owned, {one.unowned} unowned"
+        )
     )
 
 
-def _members_table(members: Sequence[Row]) -> Table:
+def _members_table(members: "Sequence[MemberRow]") -> Table:
     table = Table(title="members")
     for name in ("client", "instance", "version", "host", "joined"):
         table.add_column(name)
     table.add_column("queues", justify="right")
+    table.add_column("conflict")
     for row in members:
-        texts = (row.client_id, row.instance_id[:8], row.app_version or "-", row.host or "-", clock_text(row.joined_ms))
-        table.add_row(*map(plain_text, texts), str(row.queues))
+        names = (row.client_id, row.instance_id[:8], row.app_version or "-", row.host or "-")
+        counts = _known_time(row.joined_ms), str(row.queues)
+        table.add_row(*map(plain_text, names), *counts, plain_text(row.conflict))
     return table
 
 
-def _queues_table(queues: Sequence[Row]) -> Table:
+def _queues_table(queues: "Sequence[QueueRow]") -> Table:
     table = Table(title="queues")
     for name in ("queue", "owner", "since", "epoch", "before", "how it came free"):
         table.add_column(name)
+    table.add_column("lag", justify="right")
+    table.add_column("note")
     for row in queues:
-        name = f"{row.topic}@{row.broker}-{row.queue_id}" if row.broker else f"{row.topic}-{row.queue_id}"
-        owner = row.client_id or "[red]nobody[/]"
-        table.add_row(name, owner, clock_text(row.from_ms), str(row.epoch), row.previous_client_id or "-", row.how)
-    return table
-
-
-def _rebalances_table(rebalances: Sequence[Row]) -> Table:
-    table = Table(title="last rebalances, newest first")
-    for name in ("epoch", "at", "trigger", "strategy", "clients", "queues", "moved", "spread", "notes"):
-        table.add_column(name)
-    for row in rebalances:
-        counts: list[Any] = [row.clients, row.queues, row.moved, row.spread]
         table.add_row(
-            str(row.epoch), clock_text(row.at_ms), row.trigger, row.strategy, *map(str, counts), "; ".join(row.notes)
+            plain_text(row.name),
+            plain_text(row.owner) if row.owner else Text("nobody", "red"),
+            _known_time(row.from_ms),
+            count_text(row.epoch),
+            plain_text(row.previous_client_id or "-"),
+            row.how or "-",
+            count_text(row.lag_messages),
+            plain_text(row.note),
         )
     return table
+
+
+def _rebalances_table(view: "GroupView") -> Table:
+    rows = view.rebalances[:SHOWN_REBALANCES]
+    is_cut = len(rows) < SHOWN_REBALANCES and view.rebalances_from_ms
+    since = f", since {clock_text(view.rebalances_from_ms)}" if is_cut else ""
+    table = Table(title=f"last rebalances{since}, newest first")
+    for name in ("epoch", "at", "trigger", "strategy", "clients", "queues", "moved", "spread", "notes"):
+        table.add_column(name)
+    for row in rows:
+        counts = map(str, (row.clients, row.queues, row.moved, row.spread))
+        notes = plain_text("; ".join(row.notes))
+        table.add_row(str(row.epoch), clock_text(row.at_ms), row.trigger, row.strategy, *counts, notes)
+    return table
+
+
+def _known_time(at_ms: int | None) -> str:
+    return "not known" if at_ms is None else clock_text(at_ms)

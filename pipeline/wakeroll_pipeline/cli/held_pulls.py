@@ -1,6 +1,7 @@
 """The pulls of a group that the coordinator holds, and the reasons that ended its earlier pulls."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from rich.table import Table
@@ -9,6 +10,9 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.shard import Shard
 from wakeroll_pipeline.cli.output import clock_text, seconds_text
 from wakeroll_pipeline.ledger.ledger import Ledger, Row
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.live.live_model import LiveModel
 
 
 class HeldPulls(Struct, frozen=True):
@@ -32,19 +36,14 @@ class Held(Struct, frozen=True):
     """Log time (epoch ms) of the last tick that the answer includes."""
 
 
-def held_when(ledger: Ledger, partitions: int, group_id: str) -> Held:
-    """Return the held pulls of a group at the end of the archived log: from the newest snapshots and the log since.
-
-    Raises:
-        InvalidUsage: the archived log lacks records.
-    """
-    from wakeroll_pipeline.ledger.archived_log import shards_of
-
-    shards = shards_of(ledger, partitions, kinds=("queues",))
-    return Held(waiting_of(shards, group_id), max((shard.tick_ms for shard in shards), default=0))
+def held_of(model: "LiveModel", group_id: str) -> Held:
+    """Return the held pulls of a group, as a model has them."""
+    with model.lock:
+        shards = [one.shard for one in model.shards.values() if one.kind == "queues"]
+        return Held(_waiting_of(shards, group_id), max((shard.tick_ms for shard in shards), default=0))
 
 
-def waiting_of(shards: Iterable[Shard], group_id: str) -> list[HeldPulls]:
+def _waiting_of(shards: Iterable[Shard], group_id: str) -> list[HeldPulls]:
     """Return the held pulls of a group, one entry per queue, sorted by queue."""
     found = []
     for shard in shards:
@@ -81,18 +80,29 @@ def held_table(held: Held) -> Table:
     return table
 
 
-def waits_of(ledger: Ledger, group_id: str) -> list[Row]:
-    """Return the number and the median durations (ms) of the ended pulls of a group, one row per reason."""
+WAITS_MS = 3_600_000
+"""Log time of the ended pulls that are counted (ms)."""
+
+
+def waits_of(ledger: Ledger, group_id: str, from_ms: int) -> list[Row]:
+    """Return the number and the median durations (ms) of the ended pulls of a group, one row per reason.
+
+    Args:
+        ledger: the ledger; its rows before `from_ms` are not needed.
+        group_id: the group.
+        from_ms: log time of the first ended pull (epoch ms).
+    """
     return ledger.rows(
         "select reason, count(*) as pulls, median(held_ms) as held_ms, median(arrival_to_wake_ms) as delay_ms "
-        "from wakes where group_id = $group_id group by reason order by reason",
+        "from wakes where group_id = $group_id and at_ms >= $from_ms group by reason order by reason",
         group_id=group_id,
+        from_ms=from_ms,
     )
 
 
 def waits_table(waits: Sequence[Row]) -> Table:
     """Return a table with one row per reason."""
-    table = Table(title="what ended a wait")
+    table = Table(title="what ended a wait, in the last hour")
     table.add_column("reason")
     for name in ("pulls", "held, p50", "from arrival to wake, p50"):
         table.add_column(name, justify="right")

@@ -73,7 +73,7 @@ def lag(
             with live_model(settings, out) as model:
                 _answer(model, group, as_json)
         else:
-            _answer(archived_model(settings, out), group, as_json)
+            _answer(archived_model(settings, out, group), group, as_json)
 
 
 def _answer(model: "LiveModel", group: str | None, as_json: bool) -> None:

@@ -25,6 +25,7 @@ from wakeroll_pipeline.cli.output import clock_text, first_of, seconds_text
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
+    from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
     from wakeroll_pipeline.live.followed_brokers import FollowedBrokers
     from wakeroll_pipeline.live.live_model import LiveModel
     from wakeroll_pipeline.live.view_structs import GroupView, Health
@@ -84,12 +85,23 @@ def live_model(settings: Settings, out: Console, keys: Keys | None = None) -> It
         yield brokers.model
 
 
-def archived_model(settings: Settings, out: Console) -> "LiveModel":
-    """Return the state of all groups at the end of the archived log.
+def archived_model(settings: Settings, out: Console, group_id: str | None = None) -> "LiveModel":
+    """Return the state of all groups at the end of the archived log: see `archived`."""
+    with archived(settings, out, group_id) as (model, _):
+        return model
+
+
+@contextmanager
+def archived(
+    settings: Settings, out: Console, group_id: str | None = None, *, only_states: bool = False
+) -> Iterator[tuple["LiveModel", "DuckLedger"]]:
+    """Provide the state of all groups at the end of the archived log, and the ledger from which it was read.
 
     Args:
         settings: of the deployment; they name the home.
         out: shows a spinner while the tables are read.
+        group_id: the only group of which the model has a summary and a view; None: it has those of all groups.
+        only_states: as for `wakeroll_pipeline.live.ledger_reader.model_of`.
 
     Raises:
         InvalidUsage: there are no tables, or a package is missing.
@@ -97,13 +109,14 @@ def archived_model(settings: Settings, out: Console) -> "LiveModel":
     """
     warehouse = warehouse_of(settings)
     try:
-        from wakeroll_pipeline.live.ledger_reader import read_ledger
+        from wakeroll_pipeline.live.ledger_reader import model_of, whole_ledger
     except ModuleNotFoundError as missing:
         raise missing_extra("reading the tables", "ask", missing) from None
-    with out.status("reading"), without_collections(), reading(warehouse):
-        model = read_ledger(warehouse, Topics(settings.prefix), settings.partitions)
-    model.facts = structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
-    return model
+    with out.status("reading"), without_collections(), reading(warehouse), whole_ledger(warehouse) as ledger:
+        topics = Topics(settings.prefix)
+        model = model_of(ledger, topics, settings.partitions, group_id=group_id, only_states=only_states)
+        model.facts = structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
+        yield model, ledger
 
 
 def view_of(model: "LiveModel", group_id: str) -> "GroupView":
@@ -120,8 +133,7 @@ def view_of(model: "LiveModel", group_id: str) -> "GroupView":
 
 def unknown_group(model: "LiveModel", group_id: str | None) -> str:
     """Return the sentence about a group that does not exist."""
-    names = [one.group_id for one in model.groups_view(time.monotonic()).groups]
-    return f"no group {group_id!r}; the groups are: {first_of(names)}"
+    return f"no group {group_id!r}; the groups are: {first_of(model.names())}"
 
 
 def tick_of(model: "LiveModel") -> int | None:

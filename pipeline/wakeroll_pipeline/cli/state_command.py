@@ -10,7 +10,7 @@ from rich.text import Text
 
 from wakeroll_model.shard import Shard
 from wakeroll_pipeline.cli.live_answer import (
-    archived_model,
+    archived,
     live_model,
     print_age,
     provenance,
@@ -83,7 +83,8 @@ def state(
             with live_model(settings, out) as model:
                 _answer(model, as_json)
         else:
-            _answer(archived_model(settings, out), as_json)
+            with archived(settings, out, only_states=True) as (model, _):
+                _answer(model, as_json)
 
 
 def _answer(model: "LiveModel", as_json: bool) -> None:

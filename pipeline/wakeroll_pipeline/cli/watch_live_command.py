@@ -58,7 +58,7 @@ def watch(
     stop = StopSignals(at_once=_leave).asked
     if not settings.bootstrap:
         with _quiet_if_closed():
-            _print_once(_Watched(archived_model(settings, out), group), as_json)
+            _print_once(_Watched(archived_model(settings, out, group), group), as_json)
         return
     with _quiet_if_closed(), followed(settings) as brokers:
         watched = _Watched(brokers.model, group)

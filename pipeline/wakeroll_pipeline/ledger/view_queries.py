@@ -76,12 +76,6 @@ def views(engine: Engine) -> Iterator[tuple[str, str]]:
         yield name, _shown(columns_of(row), _END_OFFSETS[engine] if name == "end_offsets" else _sql_of(name), engine)
 
 
-def numbers_of(name: str) -> str:
-    """Return the columns of a view without the TIMESTAMPs: the documents of commands have times as numbers."""
-    [view] = (view for view in declared_views() if view.name == name)
-    return ", ".join(column.name for column in view.columns if column.type != "timestamp")
-
-
 def spark_head(view: View) -> str:
     """Return what stands in Spark's `create view` between the name and the query: the columns and their comments."""
     columns = ", ".join(f"`{column.name}` comment {_in_quotes(column.comment)}" for column in view.columns)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from wakeroll_model.group import Group
+from wakeroll_model.decisions import Rebalance
+from wakeroll_model.group import Group, Rebalanced
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies import pinned
@@ -57,8 +58,11 @@ def summary_of(
         free_since: queue without owner -> log time since which nobody owns it (epoch ms).
         now_ms: log time, epoch ms.
     """
-    last = history.rebalances[-1].decision if history.rebalances else None
-    why_free = {one.queue: one.reason for one in last.unassigned} if last is not None else {}
+    published = history.rebalances[-1].decision if history.rebalances else None
+    last: Rebalance | Rebalanced | None = group.rebalanced
+    if published is not None and (last is None or published.at_ms > last.at_ms):  # a state of an earlier release
+        last = published
+    why_free = {one.queue: one.reason for one in published.unassigned} if published is not None else {}
     since = _uncommitted_since(group, lags, history)
     troubled = list(_troubled(group, queues, lags, free_since, why_free, since))
     facts = GroupFacts(
@@ -86,7 +90,7 @@ def summary_of(
         reason=found[0].reason,
         findings=found,
         mode=mode_of(group),
-        strategy=strategy_of(group)[0] if group.members else (group.settings.strategy or ""),
+        strategy=strategy_of(group)[0] if group.members else _strategy_before(group, history),
         epoch=group.epoch,
         topics=group.topics,
         members=len(group.members),
@@ -101,7 +105,21 @@ def summary_of(
         rebalanced_ms=None if last is None else last.at_ms,
         trigger="" if last is None else last.trigger,
         moved=0 if last is None else last.moved,
+        owned=len(owners_of(group)),
     )
+
+
+def _strategy_before(group: Group, history: GroupHistory) -> str:
+    """Return the strategy of a group without members: that of its settings, or that which last assigned queues.
+
+    It is empty if none is known.
+    """
+    if group.settings.strategy:
+        return group.settings.strategy
+    if group.rebalanced is not None:
+        return group.rebalanced.strategy
+    published = (one.decision.strategy for one in reversed(history.rebalances))
+    return next(filter(None, published), "")
 
 
 def free_queues(group: Group, queues: list[Queue]) -> Iterator[Queue]:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from wakeroll_model.decisions import Cause, Handover, Rebalance, Rejected
-from wakeroll_model.group import Group, GroupSettings, Member
+from wakeroll_model.group import Group, GroupSettings, Member, Received
 from wakeroll_model.held_queue import HeldQueue
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.live.decision_feed import HISTORY_MS, GroupHistory, Published
@@ -67,11 +67,12 @@ def group_view(sources: GroupSources, health: Health) -> GroupView:
         lanes=lanes_of(sources.queues, sources.owners, sources.history.handovers, from_ms, now_ms),
         lanes_from_ms=from_ms,
         lanes_to_ms=now_ms,
-        rebalances=list(_rebalance_rows(sources.history)),
+        rebalances=rebalance_rows(sources.history),
         holds=holds,
         rejections=[_rejection_row(one) for one in reversed(sources.history.rejections)],
         settings=list(_setting_rows(group.settings)),
         lag_series=list(sources.lags.series),
+        rebalances_from_ms=from_ms,
     )
 
 
@@ -101,7 +102,14 @@ def _member_row(sources: GroupSources, client_id: str, member: Member) -> Member
         **({} if member.about is None else structs.asdict(member.about)),
         conflict=group.conflicts.get(client_id, ""),
         rival="" if member.rival is None else member.rival.beat.instance_id,
+        joined_ms=member.joined_ms if member.joined_ms >= 0 else _published_join(sources.history, member),
     )
+
+
+def _published_join(history: GroupHistory, member: Member) -> int | None:
+    """Return when an instance joined, by the known decisions, for a state of an earlier release; None if unknown."""
+    joins = (one for one in reversed(history.changes) if one.change == "joined")
+    return next((one.at_ms for one in joins if one.instance_id == member.instance_id), None)
 
 
 def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]]) -> QueueRow:
@@ -111,6 +119,7 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
     wanted = group.target.get(queue, "")
     behind = None if lag is None else lag.behind
     name, committed = str(queue), committed_of(group, queue)
+    change = _last_change(sources, queue, owner)
     return QueueRow(
         name=name,
         topic=queue.topic,
@@ -130,7 +139,28 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
         committed_ms=None if lag is None or lag.committed is None else lag.moved_ms,
         is_held=(name, owner) in waiting,
         note=_note(sources, queue),
+        from_ms=None if change is None else change.at_ms,
+        epoch=None if change is None or change.epoch < 0 else change.epoch,
+        previous_client_id=None if change is None else change.before,
+        how="" if change is None else change.how,
     )
+
+
+def _last_change(sources: GroupSources, queue: Queue, owner: str) -> Received | None:
+    """Return the last change of a queue's owner; None if it is not known, or there was none.
+
+    A state of an earlier release, or one that is only learned, does not have it. Then it is the published hand-over to
+    the owner, if that is known.
+    """
+    group = sources.group
+    if owner and group.owners.get(queue) == owner and queue in group.received:
+        return group.received[queue]
+    if not owner and (freed := group.freed.get(queue)) is not None:
+        return Received(freed.epoch, freed.at_ms, freed.how, freed.client_id)
+    last = next((one for one in reversed(sources.history.handovers) if one.queue == queue), None)
+    if last is None or (last.to or "") != owner:
+        return None
+    return Received(last.epoch, last.at_ms, last.how, last.from_)
 
 
 def _note(sources: GroupSources, queue: Queue) -> str:
@@ -169,9 +199,9 @@ def _holds(sources: GroupSources) -> Iterator[HoldRow]:
                 )
 
 
-def _rebalance_rows(history: GroupHistory) -> Iterator[RebalanceRow]:
-    """Yield the last rebalances, the newest one first, each with the hand-overs until the next one."""
-    rebalances = list(history.rebalances)[-SHOWN_REBALANCES:]
+def rebalance_rows(history: GroupHistory, most: int = SHOWN_REBALANCES) -> list[RebalanceRow]:
+    """Return the last rebalances, the newest one first, each with the hand-overs until the next one."""
+    rebalances = list(history.rebalances)[-most:]
     handovers: dict[int, list[MoveRow]] = {one.decision.epoch: [] for one in rebalances}
     counts: Counter[int] = Counter()
     for one in history.handovers:
@@ -179,8 +209,10 @@ def _rebalance_rows(history: GroupHistory) -> Iterator[RebalanceRow]:
             counts[one.epoch] += 1
             if counts[one.epoch] <= SHOWN_MOVES:
                 handovers[one.epoch].append(_move_row(one))
-    for published in reversed(rebalances):
-        yield _rebalance_row(published, handovers[published.decision.epoch], history.operators)
+    return [
+        _rebalance_row(published, handovers[published.decision.epoch], history.operators)
+        for published in reversed(rebalances)
+    ]
 
 
 def _rebalance_row(
@@ -202,6 +234,7 @@ def _rebalance_row(
         unassigned=one.unassigned_count or len(one.unassigned),
         notes=one.notes,
         moves=moves,
+        spread=one.spread,
     )
 
 

@@ -3,6 +3,7 @@
 import heapq
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import msgspec
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL
-from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.decisions import AnyDecision, Decision, Rebalance
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import UNREADABLE, Record, shard_of
@@ -138,30 +139,41 @@ def _snapshots(
     return {(row.topic, row.partition): Snapshot(row.era, row.offset, row.body) for row in rows}
 
 
-def recent_decisions(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[tuple[AnyDecision, int, int]]:
+def recent_decisions(
+    ledger: DuckLedger,
+    from_ms: int,
+    end_ms: int,
+    group_id: str | None = None,
+    shown: Sequence[type[Decision]] = SHOWN,
+) -> Iterator[tuple[AnyDecision, int, int]]:
     """Yield the recorded decisions that a view shows, with their partitions and the times of their publication.
 
-    Those are the newest `MOST_DECISIONS` of the kinds in `SHOWN`, and of each shard the newest one of any kind. The
+    Those are the newest `MOST_DECISIONS` of the shown kinds, and of each shard the newest one of any kind. The
     decisions of a shard are in their order.
 
     Args:
         ledger: the open ledger.
         from_ms: log time of the first publication (epoch ms), inclusive.
         end_ms: log time of the last publication (epoch ms), inclusive.
+        group_id: the only group whose decisions are shown; None: those of all groups are.
+        shown: the shown kinds.
     """
     period = "published_ms >= $from_ms and published_ms <= $end"
-    kinds = ", ".join(f"'{one.__struct_config__.tag}'" for one in SHOWN)
+    kinds = ", ".join(f"'{one.__struct_config__.tag}'" for one in shown)
     newest = ledger.rows(
         f"select partition, shard, max(seq) as seq from decisions where {period} group by partition, shard",
         from_ms=from_ms,
         end=end_ms,
     )
     is_newest, values = any_of(("shard", "seq"), [(row.shard, row.seq) for row in newest])
+    of_group = "true"
+    if group_id is not None:
+        of_group, values = "group_id = $group_id", {**values, "group_id": group_id}
     query = f"""
         with shown as (
             select json, partition, published_ms, era, seq
             from decisions
-            where {period} and kind in ({kinds})
+            where {period} and kind in ({kinds}) and {of_group}
             order by published_ms desc, era desc, seq desc
             limit {MOST_DECISIONS}
         ),
@@ -174,6 +186,21 @@ def recent_decisions(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[
             yield _decoder.decode(text), partition, published_ms
         except UNREADABLE:  # of a newer version
             continue
+
+
+@contextmanager
+def whole_ledger(warehouse: Folder) -> Iterator[DuckLedger]:
+    """Provide the ledger of a folder at one moment of all tables, for `model_of`.
+
+    Raises:
+        InvalidUsage: there are no tables in this folder, or they are of another number of partitions.
+        UnreadableTable: a table that is read during the block cannot be read.
+    """
+    with duck_ledger(warehouse, at_one_moment=True, only=SNAPSHOTS) as ledger:
+        try:
+            yield ledger
+        except WrongPartitions as error:
+            raise InvalidUsage(str(error)) from None
 
 
 def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: int | None = None) -> LiveModel:
@@ -189,11 +216,8 @@ def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: in
         InvalidUsage: there are no tables in this folder, or they are of another number of partitions.
         UnreadableTable: a table cannot be read.
     """
-    with duck_ledger(warehouse, at_one_moment=True, only=SNAPSHOTS) as ledger:
-        try:
-            return model_of(ledger, topics, partitions, until_ms)
-        except WrongPartitions as error:
-            raise InvalidUsage(str(error)) from None
+    with whole_ledger(warehouse) as ledger:
+        return model_of(ledger, topics, partitions, until_ms)
 
 
 def model_of(
@@ -202,6 +226,9 @@ def model_of(
     partitions: int,
     until_ms: int | None = None,
     before_record: Callable[[], None] = lambda: None,
+    group_id: str | None = None,
+    *,
+    only_states: bool = False,
 ) -> LiveModel:
     """Return a model of the groups at the end of an open ledger's log, or at an earlier moment.
 
@@ -214,6 +241,9 @@ def model_of(
         partitions: number of partitions of each.
         until_ms: the moment in log time (epoch ms), inclusive; None: the end of the archived log.
         before_record: called before each record is applied; an exception that it raises ends the work.
+        group_id: the only group of which the model has a summary and a view; None: it has those of all groups.
+        only_states: whether only the states of the shards matter, and what follows from them. Then the log is not
+            followed moment by moment, so that lags, verdicts and histories are not those that a page shows.
     """
     end_ms = _LAST if until_ms is None else until_ms
     steps = steps_of(ledger)
@@ -223,10 +253,12 @@ def model_of(
         with ledger.within(from_ms, until_ms) as near:
             begin = _begin_of(near, topics, partitions, ranges, end_ms)
             if begin.is_complete:
-                return _model_after(near, topics, partitions, begin, end_ms, before_record)
+                model = LiveModel(topics, partitions, "ledger", group_id)
+                return _follow(near, model, begin, end_ms, before_record, only_states=only_states)
     with ledger.within() as whole:
         begin = _begin_of(whole, topics, partitions, ranges, end_ms)
-        return _model_after(whole, topics, partitions, begin, end_ms, before_record)
+        model = LiveModel(topics, partitions, "ledger", group_id)
+        return _follow(whole, model, begin, end_ms, before_record, only_states=only_states)
 
 
 class _Archived(NamedTuple):
@@ -280,19 +312,30 @@ def _begin_of(
     return _Begin(shards, max((one.last_ms for one in archived.values()), default=0), is_complete)
 
 
-def _model_after(
+def _follow(
     ledger: DuckLedger,
-    topics: Topics,
-    partitions: int,
+    model: LiveModel,
     begin: _Begin,
     end_ms: int,
     before_record: Callable[[], None],
+    *,
+    only_states: bool,
 ) -> LiveModel:
-    """Return a model that has applied the archived records behind its beginning."""
-    model = LiveModel(topics, partitions, "ledger")
+    """Let an empty model apply the archived records behind its beginning; return it."""
+    from_ms = begin.last_ms - HISTORY_MS
+    if only_states:
+        for place, (follower, last) in begin.shards.items():
+            for record in _records(ledger, place, follower.next_offset, last):
+                before_record()
+                follower.apply(record, 0.0)
+            model.put_shard(follower)
+        for decision, partition, published_ms in recent_decisions(ledger, from_ms, end_ms, shown=(Rebalance,)):
+            model.note_decision(partition, decision, published_ms)
+        model.refresh()
+        return model
     for follower, _ in begin.shards.values():
         model.put_shard(follower)
-    for decision, partition, published_ms in recent_decisions(ledger, begin.last_ms - HISTORY_MS, end_ms):
+    for decision, partition, published_ms in recent_decisions(ledger, from_ms, end_ms, model.only):
         model.note_decision(partition, decision, published_ms)
     model.refresh()
     refreshed_ms = model.now_ms

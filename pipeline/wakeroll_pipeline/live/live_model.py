@@ -59,13 +59,16 @@ class TrackedGroup:
 class LiveModel:
     """The state of all groups. One thread applies records; any thread may ask for views."""
 
-    def __init__(self, topics: Topics, partitions: int, source: Literal["live", "ledger"] = "live") -> None:
+    def __init__(
+        self, topics: Topics, partitions: int, source: Literal["live", "ledger"] = "live", only: str | None = None
+    ) -> None:
         """Begin without shards.
 
         Args:
             topics: names of the control topics.
             partitions: number of partitions of each.
             source: ``live`` if the brokers are followed, ``ledger`` if the tables are read once.
+            only: the only group that has a summary and a view; None: all groups have.
         """
         self.topics = topics
         self.partitions = partitions
@@ -82,6 +85,7 @@ class LiveModel:
         self.ends: dict[Queue, EndHistory] = {}
         self.facts = SystemFacts(source=source, as_of_ms=0, is_begun=source == "ledger")
         """Facts that the reader of the log sets: progress and trouble."""
+        self.only = only
         self._by_name: dict[str, ShardFollower] = {}
         self._groups: dict[str, TrackedGroup] = {}
         self._readers: dict[str, set[str]] = {}
@@ -190,6 +194,8 @@ class LiveModel:
 
     def _update(self, name: str, changed: set[Queue] | None, now_ms: int) -> None:
         """Update a group's lags and summary; forget it if its shard has."""
+        if self.only not in (None, name):
+            return
         follower, group = self._home(name), self._group(name)
         if follower is None or group is None:
             if self._groups.pop(name, None) is not None:
@@ -332,6 +338,11 @@ class LiveModel:
                 held_queue=self._held_queue,
             )
             return group_view(sources, health)
+
+    def names(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+        with self.lock:
+            return sorted(name for one in self.shards.values() if one.kind == "groups" for name in one.shard.names())
 
     def group_version(self, group_id: str) -> int:
         """Return the version of the model at the last change of a group; -1 if there is no such group."""

@@ -72,6 +72,8 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     """Log time of the last rebalance; None if none is known."""
     trigger: str = ""
     moved: int = 0
+    owned: int = 0
+    """Number of queues that have an owner; 0 in a broadcasting group."""
 
 
 class GroupsView(Struct, frozen=True, kw_only=True):
@@ -118,6 +120,9 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     conflict: str = ""
     rival: str = ""
     """Another instance that wants its client_id; empty if there is none."""
+    joined_ms: int | None = None
+    """Log time at which its instance joined; None if it joined before a release that notes it, and earlier than the
+    known decisions."""
 
 
 class HoldRow(Struct, frozen=True, kw_only=True):
@@ -158,6 +163,15 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     """Whether its owner waits in a held pull."""
     note: str = ""
     """Why nobody owns it, or for which filters it is ahead of its committed offset; else empty."""
+    from_ms: int | None = None
+    """Log time of its last change of owner, since which its owner has it, or nobody; None if that is not known, as for
+    `MemberRow.joined_ms`, or if it never had an owner."""
+    epoch: int | None = None
+    """Epoch of the group at that change; None if it is not known."""
+    previous_client_id: str | None = None
+    """Owner before that change; None if there was none, or it is not known."""
+    how: str = ""
+    """How it had become free before that change; empty if that is not known."""
 
     @property
     def queue(self) -> Queue:
@@ -195,6 +209,8 @@ class RebalanceRow(Struct, frozen=True, kw_only=True):
     unassigned: int
     notes: list[str]
     moves: list[MoveRow]
+    spread: int = 0
+    """Largest minus smallest number of queues per member."""
 
 
 class PeriodRow(Struct, frozen=True, kw_only=True):
@@ -253,3 +269,5 @@ class GroupView(Struct, frozen=True, kw_only=True):
     settings: list[SettingRow]
     lag_series: list[tuple[int, int]]
     """Log time and lag of the whole group in messages, oldest first."""
+    rebalances_from_ms: int = 0
+    """Log time from which on `rebalances` has all; there may be earlier ones."""
