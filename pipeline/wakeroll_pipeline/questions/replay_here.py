@@ -1,8 +1,9 @@
-"""The replay of a whole ledger on this machine, without Spark: one process per core, one shard after the other."""
+"""The replay of a whole ledger on this machine, without Spark: one process per core, this one included."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 from msgspec import Struct
@@ -51,10 +52,32 @@ def _checks(ledger: DuckLedger, stretches: Iterable[Stretch], partitions: int, p
         for stretch in longest_first:
             yield check_stretch(ledger, stretch, partitions, period)
         return
-    tasks = [_Task(ledger.warehouse, ledger.versions, partitions, period, stretch) for stretch in longest_first]
+    left = deque(longest_first)
+
+    def replayed_by(replay: Callable[[Stretch], Checked]) -> list[Checked]:
+        found = []
+        while left:
+            try:
+                stretch = left.popleft()
+            except IndexError:  # another thread was faster
+                break
+            found.append(replay(stretch))
+        return found
+
+    def there(stretch: Stretch) -> Checked:
+        return pool.submit(_check, _Task(ledger.warehouse, ledger.versions, partitions, period, stretch)).result()
+
+    def here(stretch: Stretch) -> Checked:
+        return ledger.in_bounded_memory(lambda: check_stretch(ledger, stretch, partitions, period))
+
+    ledger.rows("set threads = 1")
+    others = processes - 1
     # A forked child would inherit DuckDB's locks without its threads.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_check, tasks)
+    with ProcessPoolExecutor(others, mp_context=get_context("spawn")) as pool, ThreadPoolExecutor(others) as threads:
+        waiting = [threads.submit(replayed_by, there) for _ in range(others)]
+        yield from replayed_by(here)
+        for one in waiting:
+            yield from one.result()
 
 
 def _check(task: _Task) -> Checked:
