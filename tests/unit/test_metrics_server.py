@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 
 import pytest
@@ -80,16 +80,49 @@ def test_only_reading_is_possible(port):
     assert ask(port, "/metrics", method="POST")[0] == 405
 
 
-def test_clients_that_never_finish_their_request_do_not_grow_the_process(port, monkeypatch):
-    """Eight of them hold all threads; further ones are closed, until one of the eight ends."""
-    monkeypatch.setattr(metrics_server._Handler, "timeout", 600.0)
-    slow = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(8)]
-    with pytest.raises((HTTPException, ConnectionError)):
-        ask(port, "/healthz")
+def test_clients_that_send_slowly_do_not_keep_a_probe_from_its_answer(port):
+    """Otherwise eight of them would have a healthy coordinator restarted."""
+    slow = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(40)]
+    for client in slow:
+        with suppress(ConnectionError):
+            client.sendall(b"GET /")
 
+    assert all(ask(port, "/healthz")[0] == 200 for _ in range(20))
     for client in slow:
         client.close()
-    wait_until(lambda: answers(port), "the threads are free again")
+
+
+def test_a_head_that_does_not_end_is_given_up(port, monkeypatch):
+    """Each byte comes in time, and there is always one more."""
+    monkeypatch.setattr(metrics_server, "_SLOWEST_S", 0.2)
+    client = socket.create_connection(("127.0.0.1", port), timeout=10)
+    client.sendall(b"GET /healthz HTTP/1.1\r\nX-Name: ")
+
+    def is_closed() -> bool:
+        try:
+            client.sendall(b"x")
+        except ConnectionError:
+            return True
+        return False
+
+    wait_until(is_closed, "the server closes the connection")
+    client.close()
+
+
+def test_clients_that_take_metrics_slowly_do_not_keep_a_probe_from_its_answer():
+    registry = CollectorRegistry()
+    large = Gauge("wakeroll_large", "More than the buffers of a socket hold.", ["name"], registry=registry)
+    for number in range(4_000):
+        large.labels(f"{number:04}" + "x" * 4_000)
+    with metrics_served(registry, Health(""), "127.0.0.1", port := free_port()):
+        slow = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(metrics_server._SCRAPES)]
+        for client in slow:
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        wait_until(lambda: ask(port, "/metrics")[0] == 503, "all answers of /metrics are taken")
+
+        assert ask(port, "/healthz")[0] == 200
+        for client in slow:
+            client.close()
 
 
 def test_a_client_that_does_not_take_its_answer_leaves_no_traceback(monkeypatch, capfd, caplog):

@@ -5,10 +5,11 @@ It works in threads of its own, and only reads what other threads have counted, 
 
 import logging
 import socket
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import TextIOBase
-from threading import BoundedSemaphore, Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("wakeroll.metrics")
 
 _AT_ONCE = 8
-"""Requests that are answered at the same time; further ones are closed without an answer."""
+"""Connections at the same time. For a further one, the one that waits for a request for the longest time is closed."""
+_SCRAPES = 4
+"""Answers of /metrics at the same time: only these are so large that a client can take them slowly."""
 _SLOWEST_S = 5.0
-"""Longest wait for the next bytes of a request, or for the client to take the answer (s)."""
+"""Longest wait for a request, or for the client to take the answer (s)."""
 _PATHS = "/metrics, /healthz, /readyz"
 
 
@@ -98,20 +101,61 @@ def _application(registry: CollectorRegistry, health: Health) -> "WSGIApplicatio
 
 
 class _Server(ThreadingWSGIServer):
-    """A server with a limit of threads, so that clients that wait for long cannot exhaust the process."""
+    """A server with a limit of threads, so that clients that send slowly exhaust neither the process nor its probes."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._free = BoundedSemaphore(_AT_ONCE)
+        self._lock = Lock()
+        self._open = 0
+        """Connections that have a thread."""
+        self._waiting: dict[socket.socket, float] = {}
+        """Connection whose request has not arrived -> when it was accepted (s), the oldest first."""
+        self._scrapes: set[socket.socket] = set()
+        """Connections that are sent all metrics."""
         super().__init__(*arguments, **options)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002
-        return self._free.acquire(blocking=False)
+        """Accept a connection, if need be in the place of one that waits; a closed one ends its thread at once."""
+        with self._lock:
+            if self._open >= 2 * _AT_ONCE:
+                return False
+            if self._open >= _AT_ONCE and self._waiting:
+                self._give_up(next(iter(self._waiting)))
+            self._open += 1
+            self._waiting[request] = time.monotonic()
+            return True
+
+    def service_actions(self) -> None:
+        """Close the connections whose requests have not arrived in time; called ten times a second."""
+        with self._lock:
+            for request, since_s in list(self._waiting.items()):
+                if time.monotonic() - since_s > _SLOWEST_S:
+                    self._give_up(request)
+
+    def may_answer(self, request: socket.socket, path: str) -> bool:
+        """Report that the head of a request has arrived; return whether it may be answered now."""
+        with self._lock:
+            self._waiting.pop(request, None)
+            if not path.startswith("/metrics"):
+                return True
+            if len(self._scrapes) >= _SCRAPES:
+                return False
+            self._scrapes.add(request)
+            return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._lock:
+                self._open -= 1
+                self._waiting.pop(request, None)
+                self._scrapes.discard(request)
+
+    def _give_up(self, request: socket.socket) -> None:
+        """Let the thread of a connection find its end."""
+        del self._waiting[request]
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Log the error on one line: a client that closes its connection too early is not a problem of this process."""
@@ -122,6 +166,16 @@ class _Handler(WSGIRequestHandler):
     """A request; it is not logged, because there are several per minute."""
 
     timeout = _SLOWEST_S
+    server: _Server
+
+    def parse_request(self) -> bool:
+        """Read the head of the request; refuse a scrape if too many clients take theirs."""
+        if not super().parse_request():
+            return False
+        if not self.server.may_answer(self.connection, self.path):
+            self.send_error(503, "too many scrapes at once")
+            return False
+        return True
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
         log.debug(format, *arguments)

@@ -1,0 +1,76 @@
+"""Clients that open connections of the page and send nothing, or never the end of a request."""
+
+import socket
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.support.systems.web_site import answering
+from tests.support.waiting import wait_until
+from wakeroll.connection import Topics
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.serve import connection_limits
+from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.web_app import WebApp
+
+
+@pytest.fixture
+def page() -> Iterator[tuple[str, int]]:
+    """The address of a page without groups."""
+    source = LiveSource(LiveModel(Topics(), 4))
+    with answering(WebApp(source, CollectorRegistry(), ["127.0.0.1"])) as address:
+        parts = urlsplit(address)
+        yield parts.hostname or "", parts.port or 0
+
+
+def status(page: tuple[str, int]) -> int:
+    with urlopen(f"http://{page[0]}:{page[1]}/healthz", timeout=30) as answer:
+        return int(answer.status)
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the server has closed a connection; it sends nothing, for no request was complete."""
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_idle_connections_do_not_keep_others_out(page, monkeypatch):
+    """Each costs a file descriptor; a thousand of them stopped the page, and filled its log."""
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 20)
+    idle = [socket.create_connection(page, timeout=0.05) for _ in range(60)]
+    for client in idle[::2]:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Name: ")
+
+    assert [status(page) for _ in range(5)] == [200] * 5
+    wait_until(lambda: sum(map(is_closed, idle)) >= 40, "the oldest idle connections are closed")
+    for client in idle:
+        client.close()
+
+
+def test_a_head_that_does_not_end_is_given_up(page, monkeypatch):
+    monkeypatch.setattr(connection_limits, "HEAD_S", 0.2)
+    client = socket.create_connection(page, timeout=10)
+    client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Name: ")
+
+    def breaks() -> bool:
+        try:
+            client.sendall(b"x")
+        except ConnectionError:
+            return True
+        return False
+
+    wait_until(breaks, "the server closes the connection")
+    client.close()
+
+
+def test_the_limit_leaves_room_for_other_files(monkeypatch):
+    monkeypatch.setattr(connection_limits.resource, "getrlimit", lambda _: (256, 4_096))
+
+    assert connection_limits.most_connections() == 128
