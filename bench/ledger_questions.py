@@ -127,7 +127,9 @@ def _measure(folder: Path, events: int, groups: int, partitions: int, *, with_sp
         for name, arguments in _ASKED.items():
             if name == "marts_again":
                 measured(home, "record_news", "bench.recording", str(folder / "log" / _NEWS))
-            runs[engine][name] = measured(home, name, "wakeroll_pipeline.cli", *arguments, "--engine", engine)
+            by_engine = () if name in _WITHOUT_ENGINE else ("--engine", engine)
+            if by_engine or engine == "duckdb":
+                runs[engine][name] = measured(home, name, "wakeroll_pipeline.cli", *arguments, *by_engine)
     return Size(events, events // NEWS, second, len(files), tables, floor, runs)
 
 
@@ -142,6 +144,10 @@ _ASKED: Mapping[str, Sequence[str]] = {
     "marts_again": ("marts",),
 }
 """Command, see `ledger_figures.COMMANDS` -> its arguments; in the order in which they run."""
+
+
+_WITHOUT_ENGINE = ("groups", "describe")
+"""Commands that read the newest snapshots and the records since."""
 
 
 def _stored(table: Path) -> Stored:

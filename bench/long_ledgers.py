@@ -143,13 +143,14 @@ def _measure(settings: Settings, ledger: LongLedger) -> Size:
         files=sum(its.num_rows for its in actions.values()),
         bytes=sum(sum(its.column("size_bytes").to_pylist()) for its in actions.values()),
         second=ledger.second,
-        commands={name: _command(settings, name, arguments) for name, arguments in _ASKED.items()},
+        commands={name: command(settings, name, (*its, "--engine", "duckdb")) for name, its in _ASKED.items()},
     )
 
 
-def _command(settings: Settings, name: str, arguments: Sequence[str]) -> Command:
+def command(settings: Settings, name: str, arguments: Sequence[str]) -> Command:
+    """Run a command of wakeroll on a home, and return its figures."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    argv = [sys.executable, "-m", "wakeroll_pipeline.cli", *arguments, "--engine", "duckdb", "--home", settings.home]
+    argv = [sys.executable, "-m", "wakeroll_pipeline.cli", *arguments, "--home", settings.home]
     measured = run(argv, Path(settings.home) / f"{name}.log", dict(os.environ))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

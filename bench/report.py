@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import (
+    aged_figures,
     budgets,
     change_figures,
     failover_figures,
@@ -20,6 +21,7 @@ from bench import (
     results,
     strategy_speed,
 )
+from bench.aged_figures import Aged
 from bench.change_figures import Changes
 from bench.failover_figures import Failover
 from bench.growth_figures import LedgerGrowth
@@ -50,6 +52,7 @@ class Others(NamedTuple):
     moments: Moments | None = None
     long: Long | None = None
     growth: LedgerGrowth | None = None
+    aged: Aged | None = None
 
 
 def make() -> None:
@@ -74,6 +77,7 @@ def current() -> str:
             results.read(moment_figures.MOMENTS, Moments),
             results.read(long_figures.LONG, Long),
             results.read(growth_figures.GROWTH, LedgerGrowth),
+            results.read(aged_figures.AGED, Aged),
         ),
     )
 
@@ -94,6 +98,7 @@ def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
         ("A whole ledger", ledger_figures.section(others.ledger)),
         ("Ledgers of millions of events", long_figures.section(others.long)),
         ("The growth of a ledger", growth_figures.section(others.growth)),
+        ("Questions on a ledger of 30 days", aged_figures.section(others.aged)),
         ("The state at any moment", moment_figures.section(others.moments)),
         ("A soak", soak_figures.section(others.soaked)),
         ("The loss of a coordinator", failover_figures.section(others.failover)),
@@ -105,9 +110,10 @@ def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
 This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
 `python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load`,
 `python -m bench.ledger_questions`, `python -m bench.long_ledgers`, `python -m bench.ledger_growth`,
-`python -m bench.any_moment`, `python -m bench.failover` and `make soak ARGS="--publish"` write it, each from its own
-figures in `bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the ratio
-of two medians of one run. No test depends on these figures.
+`python -m bench.aged_ledgers`, `python -m bench.any_moment`, `python -m bench.failover` and
+`make soak ARGS="--publish"` write it, each from its own figures in `bench/*.json`. A time is the median of
+its rounds, and the best round is in brackets. A ratio is the ratio of two medians of one run. No test depends on these
+figures.
 
 Measured on {machine.measured}: {machine.sentence_with_load}
 {_warnings(machine, others)}
@@ -122,6 +128,7 @@ def _warnings(machine: Machine, others: Others) -> str:
         ("The run of group changes", others.changes),
         ("The run of the web page", others.served),
         ("The run of a whole ledger", others.ledger),
+        ("The run of ledgers of some age", others.aged),
         ("The run of any moment", others.moments),
         ("The run of lost coordinators", others.failover),
     )

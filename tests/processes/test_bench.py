@@ -25,12 +25,14 @@ from bench import (
     strategy_speed,
 )
 from bench.__main__ import measure
+from bench.aged_figures import Age, Aged
 from bench.command_memory import CommandFailed, Run, run
 from bench.decision_reader import Answer, Passed
 from bench.deployment_events import Life
 from bench.handed_out import Change, Effect, Handed, LogTail, effect_of
 from bench.latency_figures import Latency, Wakes, Way, latency_of
 from bench.ledger_figures import Floor, Growth, Size, Stored
+from bench.long_figures import Command
 from bench.moment_figures import Load, Moments
 from bench.page_readers import StreamFailed, listen
 from bench.population import Population
@@ -147,6 +149,19 @@ def test_growth_is_told_by_ten_times_the_events_and_beside_spark(found):
     assert "| `check`: every rule | 8.00 (5.00) | 32.0 (-) | x 2.00 |" in page
     assert "| `check`: every rule | 200 (500) | 300 (-) |" in page
     assert "Not measured yet: `python -m bench.ledger_questions`" in report.page(found)
+
+
+def test_the_page_continues_the_growth_of_questions_to_a_year(found):
+    """From 1 to 30 days `groups` takes 0.29 s longer; so in 335 days more, 3.35 s."""
+    ages = [
+        Age(days, days * 100, days * 10**9, {"groups": Command(1.0, seconds, 250)})
+        for days, seconds in ((1, 2), (30, 2.29))
+    ]
+
+    page = report.page(found, Others(aged=Aged(found.machine, 1_000, 54_000, ages)))
+
+    assert "| `groups` | 2.00 (250) | 2.29 (250) | 5.64 |" in page
+    assert "Not measured yet: `python -m bench.aged_ledgers`" in report.page(found)
 
 
 def test_the_page_compares_push_consumption_with_a_bare_consumer(found):
