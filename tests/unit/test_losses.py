@@ -303,6 +303,30 @@ def test_a_repair_by_replay_does_not_prove_rows_that_it_did_not_make(home, capsy
     assert check(home, capsys)[1].keys() == {"decisions.chain"}
 
 
+def test_an_edited_decision_that_was_accepted_is_on_record_in_a_replay(home, capsys):
+    """Otherwise a replay would end with 1 for ever, and a new difference would be one of many."""
+    shard = f"groups-{busiest(home)}.1"
+    first, *_, last = [row["seq"] for row in rows_in(home, DECISIONS) if row["shard"] == shard]
+
+    def longer(row: Row) -> Row:
+        return row | {"json": row["json"][:-1] + " }"}
+
+    change(home, DECISIONS, lambda row: longer(row) if (row["shard"], row["seq"]) == (shard, first) else row)
+    assert run("replay", "--home", str(home)) == 1
+    assert run("repair", "--home", str(home), "--yes", "--accept-losses") == 0
+    capsys.readouterr()
+
+    assert run("replay", "--home", str(home)) == 0
+    assert f"{shard}: 1 decisions differ from those of the replay on record" in capsys.readouterr().out
+    assert run("replay", "--json", "--home", str(home)) == 0
+    shards = json.loads(capsys.readouterr().out)["shards"]
+    assert sum(one["edited"] for one in shards) == 1
+    assert sum(one["differences"] for one in shards) == 0
+    # A later line is not accepted with it.
+    change(home, DECISIONS, lambda row: longer(row) if (row["shard"], row["seq"]) == (shard, last) else row)
+    assert run("replay", "--home", str(home)) == 1
+
+
 def test_a_repair_by_replay_leaves_later_lines_as_they_are(home, capsys):
     """They prove their rows as before, also if somebody kept a line from the time before the repair."""
     shard = f"groups-{busiest(home)}.1"

@@ -111,6 +111,8 @@ def replay(
             out.print(f"{one.shard}: {one.unknown} decisions cannot be compared: {one.why}", soft_wrap=True)
         if one.lost:
             out.print(f"{one.shard}: {one.lost} decisions are missing on record, and were not compared")
+        if one.edited:
+            out.print(f"{one.shard}: {_text_of_edited(one)}")
     if not_recorded := _sum(checks, "not_recorded"):
         out.print(f"the log leads to {not_recorded} more decisions that the tables do not hold yet")
     raise typer.Exit(code)
@@ -157,9 +159,15 @@ def _case_of(one: "Checked") -> Case:
     if one.differences:
         lines.insert(0, f"{one.differences} decisions differ; the first:")
     lines += [_text_of_snapshot(snapshot) for snapshot in one.unequal]
-    if one.lost and not lines:
-        return Case("decisions", name, says, "skipped", f"{one.lost} decisions are missing on record")
+    if (one.lost or one.edited) and not lines:
+        left = [f"{one.lost} decisions are missing on record"] if one.lost else []
+        left += [_text_of_edited(one)] if one.edited else []
+        return Case("decisions", name, says, "skipped", "; ".join(left))
     return Case("decisions", name, says, "broken" if lines else "ok", "\n".join(lines))
+
+
+def _text_of_edited(one: "Checked") -> str:
+    return f"{one.edited} decisions differ from those of the replay on record: their rows were accepted as unproven"
 
 
 def _text_of_snapshot(one: "UnequalSnapshot") -> str:

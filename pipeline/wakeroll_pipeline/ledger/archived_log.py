@@ -20,7 +20,7 @@ from wakeroll_model.signing import OnRecord
 from wakeroll_model.snapshot_proof import differences
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll_pipeline.ledger.ledger import Ledger, one_row
-from wakeroll_pipeline.ledger.losses import Loss, Range, losses_of, lost_decisions
+from wakeroll_pipeline.ledger.losses import Loss, Range, losses_of, lost_decisions, unproven_decisions
 from wakeroll_pipeline.ledger.shard_growth import GrowingShard, Step, number_at, numbers_of, steps_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, read_snapshots, snapshot_keys
 
@@ -77,6 +77,8 @@ class Stretch(Struct, frozen=True, kw_only=True):
     if they are not compared."""
     lost: Sequence[Range] = ()
     """Ranges of the decisions of this era that are missing on record."""
+    unproven: Sequence[Range] = ()
+    """Ranges of the decisions of this era of which one or more were edited, as an operator has accepted."""
 
     @property
     def shard_name(self) -> str:
@@ -142,7 +144,7 @@ def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int
     decided, keys = _decided(ledger), snapshot_keys(ledger)
     logs = _archived(ledger, asked)
     losses = losses_of(ledger)
-    lost = lost_decisions(losses)
+    lost, unproven = lost_decisions(losses), unproven_decisions(ledger)
     highest, due_ms = _highest_derived(ledger), _due_ms(ledger)
     newest = {place: max(one.era for one in its) for place, its in decided.items()}
     found = Replayable([], [], losses)
@@ -171,6 +173,7 @@ def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int
                 steps=steps.get((one.topic, one.partition), ()),
                 last_seq=max(one.last_seq, highest.get(one.shard_name, 0)),
                 lost=lost.get(one.shard_name, ()),
+                unproven=unproven.get(one.shard_name, ()),
                 due_ms=due_ms if one.era >= newest.get((one.topic, one.partition), 1) else None,
             )
             for one in found.stretches

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct, json
 
 from wakeroll.epoch_ms import EpochMs
+from wakeroll_model.chain import NOWHERE, WITHOUT_ROWS
 from wakeroll_model.decision_order import without_era
 from wakeroll_model.records import UNREADABLE, shard_of
 from wakeroll_model.rows import DECISIONS, EVENTS, SNAPSHOTS, TABLES
@@ -84,6 +85,33 @@ def _losses_in(row: Any) -> list[Loss]:
         return [Loss(stream=its, first=last - row["rows"] + 1, last=last, **said) for its, last in positions.items()]
     except UNREADABLE:  # it was edited, which the chain shows
         return []
+
+
+def unproven_decisions(ledger: Ledger) -> dict[str, list[Range]]:
+    """Return shard with era -> ranges of decisions of which one or more were edited, as an operator has accepted.
+
+    A line of the kind ``unproven`` has the positions of the line whose rows differ; its rows follow those of the lines
+    before.
+    """
+    accepted = "kind = 'unproven' and table_name = 'decisions'"
+    if not ledger.rows(f"select 1 from chain where {accepted} limit 1"):
+        return {}
+    ends: dict[str, set[int]] = {}
+    found: dict[str, list[Range]] = {}
+    for row in ledger.rows("select kind, positions from chain where table_name = 'decisions' order by number"):
+        if row.kind == "begin":
+            ends, found = {}, {}
+        try:
+            positions = json.decode(row.positions, type=dict[str, int])
+        except UNREADABLE:  # it was edited, which the chain shows
+            continue
+        for stream, last in positions.items():
+            if row.kind == "unproven":
+                first = max((end for end in ends.get(stream, ()) if end < last), default=NOWHERE) + 1
+                found.setdefault(str(values_of(stream, DECISIONS)["shard"]), []).append((first, last))
+            elif row.kind not in WITHOUT_ROWS:
+                ends.setdefault(stream, set()).add(last)
+    return {shard: merged(its) for shard, its in found.items()}
 
 
 def lost_decisions(losses: Iterable[Loss]) -> dict[str, list[Range]]:

@@ -27,7 +27,7 @@ from wakeroll_pipeline.ledger.archived_log import (
     with_snapshots,
 )
 from wakeroll_pipeline.ledger.ledger import Ledger
-from wakeroll_pipeline.ledger.losses import is_lost
+from wakeroll_pipeline.ledger.losses import Range, is_lost
 from wakeroll_pipeline.ledger.table_damage import unreadable
 
 SHOWN = 5
@@ -79,6 +79,8 @@ class Checked(Struct, frozen=True, kw_only=True):
     """Whether they cannot be replayed because records are lost on record."""
     lost: int = 0
     """Number of decisions of the period that are lost on record; they count in nothing else."""
+    edited: int = 0
+    """Number of decisions of the period that differ, and an operator has accepted that; they count in nothing else."""
     snapshots: int = 0
     """Number of snapshots that were compared with the state of the replay after the same record."""
     unequal: list[UnequalSnapshot] = []
@@ -191,7 +193,7 @@ def check(
     snapshots, unequal = 0, []
     left = _InOrder(recorded)
     events = compared = not_recorded = lost = 0
-    found = _Differences()
+    found = _Differences(stretch.unproven)
     for record in records:
         if not stretch.after < record.offset <= stretch.last:
             continue
@@ -220,10 +222,9 @@ def check(
             if was is None and decision.seq > stretch.last_seq and not is_due:
                 not_recorded += 1
                 continue
-            compared += 1
             now = encode_decision(decision).decode()
-            if now != was:
-                found.add(Difference(decision.seq, was, now))
+            if now == was or not found.add(Difference(decision.seq, was, now)):
+                compared += 1
     found.add_recorded(left.rest())
     return Checked(
         shard=stretch.shard_name,
@@ -234,6 +235,7 @@ def check(
         differences=found.count,
         first=found.first,
         lost=lost,
+        edited=found.edited,
         snapshots=snapshots,
         unequal=unequal,
     )
@@ -242,23 +244,29 @@ def check(
 class _Differences:
     """The decisions that differ: all are counted, and the first ones are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, unproven: Sequence[Range]) -> None:
+        self._unproven = unproven
+        self.edited = 0
+        """Number of those that an operator has accepted."""
         self.count = 0
         self.only_recorded = 0
         """Number of those that the replay does not make."""
         self.first: list[Difference] = []
 
-    def add(self, one: Difference) -> None:
-        """Add a decision that differs."""
+    def add(self, one: Difference) -> bool:
+        """Add a decision that differs; return whether that was accepted, so that it counts as edited only."""
+        if one.recorded is not None and is_lost(self._unproven, one.seq):
+            self.edited += 1
+            return True
         self.count += 1
         if len(self.first) < SHOWN:
             self.first.append(one)
+        return False
 
     def add_recorded(self, decisions: Iterable[tuple[int, str]]) -> None:
         """Add recorded decisions, each with its seq and JSON, that the replay does not make."""
         for seq, was in decisions:
-            self.only_recorded += 1
-            self.add(Difference(seq, was, None))
+            self.only_recorded += not self.add(Difference(seq, was, None))
 
 
 class _InOrder:
