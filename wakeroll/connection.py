@@ -295,7 +295,13 @@ def close_producer(producer: Producer, timeout: float) -> None:
     with suppress(KafkaException):  # a fatal error, such as that of a log that has lost records
         producer.flush(timeout)
     producer.purge()
-    producer.close()
+    # The callbacks that are due run here. In `close`, which serves the rest without a stop, a callback that is called
+    # after a fatal error was raised ends as SystemError, and its call is lost.
+    for _ in range(len(producer) + 1):
+        with suppress(KafkaException):
+            producer.poll(0)
+    with suppress(KafkaException, SystemError):  # a fatal error that came since; the client is destroyed all the same
+        producer.close()
 
 
 def take(consumer: Consumer, most: int, timeout: float) -> list[Message]:

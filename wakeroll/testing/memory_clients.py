@@ -71,6 +71,10 @@ class MemoryProducer(MemoryClient):
         self._receipts: list[tuple[float, OnDelivery, KafkaError | None, Message]] = []
         """Receipts that were not passed on, each with the time from which on that may happen."""
 
+    def __len__(self) -> int:
+        """Return the number of receipts that were not passed on."""
+        return len(self._receipts)
+
     def produce(
         self,
         topic: str,
