@@ -502,6 +502,35 @@ def test_each_rule_between_rows_has_its_damage():
     assert DAMAGES.keys() | {rule.name for rule in CHAIN_RULES.values()} == {rule.name for rule in all_rules()[HISTORY]}
 
 
+def lose_a_change_of_owner(tables: Tables) -> None:
+    tables["assignments"].remove(of_shard(tables, "assignments", AUDIT)[-1])
+
+
+def add_a_change_of_owner(tables: Tables) -> None:
+    tables["assignments"].append(of_shard(tables, "assignments", AUDIT)[-1] | {"seq": 10_000})
+
+
+def name_another_owner(tables: Tables) -> None:
+    of_shard(tables, "assignments", AUDIT)[-1]["client_id"] = "a9"
+
+
+@pytest.mark.parametrize(
+    ("damage", "rule"),
+    [
+        (lose_a_change_of_owner, "assignments.decided"),
+        (add_a_change_of_owner, "decisions.derived"),
+        (name_another_owner, "assignments.decided"),
+    ],
+)
+def test_what_the_dbt_test_of_changes_of_owner_finds_has_its_rules_here(ledger, rows, damage, rule):
+    """`a_handover_is_a_change_of_owner` compares the decisions about hand-overs with the table `assignments`."""
+    tables = {name: [dict(row) for row in its] for name, its in rows.items()}
+
+    damage(tables)
+
+    assert rule in broken(ledger, tables)
+
+
 @pytest.mark.parametrize("table", CHAINED, ids=lambda table: table.name)
 def test_the_rule_of_each_chain_finds_a_lost_row(ledger, table):
     with holding(ledger, {table.name: rows_in(ledger, table.name)[1:]}):
