@@ -5,8 +5,6 @@ cost as (select * from {{ ref('rebalance_cost') }}),
 
 storms as (select * from {{ ref('storms') }}),
 
-memberships as (select * from {{ source('ledger', 'memberships') }}),
-
 events as (select * from {{ source('ledger', 'events') }}),
 
 clock as (select timestamp_millis(max(at_ms)) as as_of from events),
@@ -48,42 +46,14 @@ owned as (
 ),
 
 -- A killed member owned its queues until its session ended, but did not read them.
-changes as (
-    select
-        *,
-        lag(client_id) over (partition by group_id, topic, broker, queue_id order by era, seq) as lost_by
-    from timeline
-),
-
-silences as (
-    select
-        changes.shard,
-        changes.seq,
-        changes.group_id,
-        changes.owned_from,
-        max_by(
-            cast(nullif(regexp_extract(memberships.detail, 'no heartbeat for ([0-9]+) ms', 1), '') as bigint),
-            (memberships.era, memberships.seq)
-        )
-        / 1000 as silent_s
-    from changes
-    inner join memberships
-        on
-            changes.shard = memberships.shard
-            and changes.group_id = memberships.group_id
-            and changes.lost_by = memberships.client_id
-            and memberships.seq < changes.seq
-    where changes.how = 'expired' and memberships.change = 'expired'
-    group by changes.shard, changes.seq, changes.group_id, changes.owned_from
-),
-
 silent as (
     select
-        date_trunc('month', owned_from) as month,
+        date_trunc('month', owned_to) as month,
         group_id,
         sum(silent_s) as silent_queue_s
-    from silences
-    group by date_trunc('month', owned_from), group_id
+    from timeline
+    where silent_s > 0
+    group by date_trunc('month', owned_to), group_id
 ),
 
 paused as (

@@ -424,6 +424,94 @@ left join causes
 {%- do found.update({'wakes': definition}) -%}
 
 {%- set definition -%}
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'owner that expired', `instance_id` comment 'its instance', `to_client_id` comment 'new owner; null if there is none', `silent_ms` comment 'time from the last heartbeat of the owner to its expiration, by the shard\'s clock (ms)', `heard_ms` comment 'log time of that heartbeat (epoch ms); later if the shard\'s clock stood still meanwhile', `heard_at` comment 'log time of that heartbeat (UTC); later if the shard\'s clock stood still meanwhile', `returned_ms` comment 'log time at which the instance sent another record (epoch ms); null if it never did', `returned_at` comment 'log time at which the instance sent another record (UTC); null if it never did', `at_ms` comment 'log time of the hand-over (epoch ms)', `log_time` comment 'log time of the hand-over (UTC)', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the hand-over in its shard') comment 'A queue whose owner expired: how long nobody had read it before it was handed over.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `instance_id`, `to_client_id`, `silent_ms`, `heard_ms`, case when `heard_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`heard_ms`) end as heard_at, `returned_ms`, case when `returned_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`returned_ms`) end as returned_at, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `shard`, `era`, `seq` from (
+-- How long did nobody read a queue before its owner expired?  One row per hand-over of such a queue.
+--
+-- A member that was killed, or cannot reach Kafka, keeps its queues until its session ends.  A fence at a later log time
+-- than the expiration answers a record of the same instance: its process was alive.
+with lost as (
+    select
+        shard,
+        era,
+        seq,
+        at_ms,
+        group_id,
+        queue,
+        handovers.from as client_id,
+        handovers.to as to_client_id
+    from ledger.handovers
+    where how = 'expired'
+),
+
+expirations as (
+    select
+        memberships.*,
+        cast(nullif(regexp_extract(detail, 'no heartbeat for ([0-9]+) ms', 1), '') as bigint) as silent_ms
+    from ledger.memberships
+    where change = 'expired'
+),
+
+ended as (
+    select
+        lost.shard,
+        lost.seq,
+        max_by(expirations.instance_id, (expirations.era, expirations.seq)) as instance_id,
+        max_by(expirations.at_ms, (expirations.era, expirations.seq)) as expired_ms,
+        max_by(expirations.silent_ms, (expirations.era, expirations.seq)) as silent_ms
+    from lost
+    inner join expirations
+        on
+            lost.group_id = expirations.group_id
+            and lost.client_id = expirations.client_id
+            and (expirations.era, expirations.seq) < (lost.era, lost.seq)
+    group by lost.shard, lost.seq
+),
+
+answered as (
+    select
+        ended.shard,
+        ended.seq,
+        min(fencings.at_ms) as returned_ms
+    from ended
+    inner join lost using (shard, seq)
+    inner join ledger.fencings
+        on
+            lost.group_id = fencings.group_id
+            and lost.client_id = fencings.client_id
+            and ended.instance_id = fencings.instance_id
+            and ended.expired_ms < fencings.at_ms
+    where fencings.reason = 'expired'
+    group by ended.shard, ended.seq
+),
+
+final as (
+    select
+        lost.group_id,
+        lost.queue.topic,
+        lost.queue.broker,
+        lost.queue.queue_id,
+        lost.client_id,
+        ended.instance_id,
+        lost.to_client_id,
+        ended.silent_ms,
+        ended.expired_ms - ended.silent_ms as heard_ms,
+        answered.returned_ms,
+        lost.at_ms,
+        lost.shard,
+        lost.era,
+        lost.seq
+    from lost
+    inner join ended using (shard, seq)
+    left join answered using (shard, seq)
+)
+
+select * from final
+) as shown
+{%- endset -%}
+{%- do found.update({'silences': definition}) -%}
+
+{%- set definition -%}
 (`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'client of a broadcasting group; null in a clustering group, which shares offsets', `committed_offset` comment 'offset of the next message to consume; null if none was ever committed', `end_offset` comment 'offset after the newest message of the queue, in the newest report', `lag_messages` comment 'messages that exist and are not consumed; null if that is not known', `lag_ms` comment 'age of the oldest message that is not consumed (ms); 0 if there is none, null if not known', `committed_ms` comment 'log time of the last commit (epoch ms); null if there was none', `committed_at` comment 'log time of the last commit (UTC); null if there was none', `as_of_ms` comment 'newest log time in the tables (epoch ms)', `as_of` comment 'newest log time in the tables (UTC)') comment 'A queue of a group, and how far the group is behind; in a broadcasting group, one row per client.' as
 select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `committed_offset`, `end_offset`, `lag_messages`, `lag_ms`, `committed_ms`, case when `committed_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`committed_ms`) end as committed_at, `as_of_ms`, case when `as_of_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`as_of_ms`) end as as_of from (
 -- How far behind is each group?  One row per (group_id, topic, broker, queue_id, client_id).

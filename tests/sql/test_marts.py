@@ -82,14 +82,15 @@ def test_what_was_kept_of_the_ledger_is_let_go(engine: SparkSession, built: list
 def test_the_timeline_says_who_owned_a_queue_and_when(ask: Ask):
     """The question that no other coordinator can answer."""
     periods = ask(
-        "select client_id, how, epoch, date_format(owned_from, 'HH:mm:ss'), owned_s from marts.ownership_timeline "
+        "select client_id, how, epoch, date_format(owned_from, 'HH:mm:ss'), owned_s, silent_s "
+        "from marts.ownership_timeline "
         "where group_id = 'billing' and topic = 'orders' and queue_id = 3 order by era, seq"
     )
 
     assert periods == [
-        ("c1", "first", 1, "22:13:20", 11.0),
-        ("c2", "released", 3, "22:13:31", 65.0),
-        ("c3", "expired", 5, "22:14:36", None),
+        ("c1", "first", 1, "22:13:20", 11.0, 0.0),
+        ("c2", "released", 3, "22:13:31", 65.0, 46.0),
+        ("c3", "expired", 5, "22:14:36", None, None),
     ]
 
 

@@ -198,18 +198,20 @@ class Story:
         for one in self._log.append(event, self.now_ms - START_MS):
             self._apply(one)
 
-    def _beat(self, group_id: str, client_id: str) -> None:
+    def beat_of(self, group_id: str, client_id: str) -> Heartbeat:
+        """Return the heartbeat that a client sends now."""
         told = self._told[group_id, client_id]
-        self.append(
-            Heartbeat(
-                group_id=group_id,
-                client_id=client_id,
-                instance_id=told.instance_id,
-                epoch=told.epoch,
-                owned=[assigned.queue for assigned in told.queues],
-                **self._wishes[group_id, client_id],
-            )
+        return Heartbeat(
+            group_id=group_id,
+            client_id=client_id,
+            instance_id=told.instance_id,
+            epoch=told.epoch,
+            owned=[assigned.queue for assigned in told.queues],
+            **self._wishes[group_id, client_id],
         )
+
+    def _beat(self, group_id: str, client_id: str) -> None:
+        self.append(self.beat_of(group_id, client_id))
 
     def _apply(self, one: object) -> None:
         where = one.topic, one.partition
@@ -465,6 +467,60 @@ def a_day_of_deployments() -> Story:
     story.join("silent", "s1", "orders")
     story.pass_seconds(20)
     return story
+
+
+def killed_members() -> tuple[Story, list[tuple[str, int, int]]]:
+    """Tell of a group whose members are killed, one after the other, at different moments between two commits.
+
+    Four queues have ten new messages each per second, members read them at once and commit every five seconds. Ten
+    members are killed, each in another second between two heartbeats and two commits. The last
+    member lives: it loses the coordinator, reads on until its session has ended, and sends another heartbeat later.
+
+    Returns:
+        The story, and each lost member with its queues and the number of messages that are consumed twice.
+    """
+    story, second, repeats = Story(), 0, []
+    story.route("mails", 4)
+
+    def pass_seconds(count: int) -> None:
+        nonlocal second
+        for _ in range(count):
+            second += 1
+            for number in range(4):
+                story.arrive("mails", number, 10 * second)
+            story.pass_seconds(1)
+            if second % 5 == 0:
+                story.commit("mail", 10 * second)
+
+    def queues_of(client_id: str) -> list[tuple[str, str, int]]:
+        return [queue for queue, owner in owners_of(story).items() if owner == client_id]
+
+    def unread_by_others(queues: list[tuple[str, str, int]]) -> int:
+        committed = offsets_of(story)
+        return sum(10 * second - committed[queue] for queue in queues)
+
+    story.join("mail", "m0", "mails")
+    pass_seconds(15)
+    for number in range(10):
+        client_id = f"k{number}"
+        story.join("mail", client_id, "mails")
+        pass_seconds(20 + (number - second) % 10)
+        lost = queues_of(client_id)
+        story.crash("mail", client_id)
+        repeats.append((client_id, len(lost), unread_by_others(lost)))
+        pass_seconds(60)
+    story.join("mail", "alive", "mails")
+    pass_seconds(20)
+    lost, last = queues_of("alive"), story.beat_of("mail", "alive")
+    story.crash("mail", "alive")
+    while queues_of("alive"):
+        in_doubt = unread_by_others(lost)
+        pass_seconds(1)
+    repeats.append(("alive", len(lost), in_doubt))
+    pass_seconds(10)
+    story.append(last)
+    pass_seconds(10)
+    return story, repeats
 
 
 def owners_of(story: Story) -> dict[tuple[str, str, int], str | None]:

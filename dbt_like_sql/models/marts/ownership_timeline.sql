@@ -5,6 +5,8 @@
 
 with assignments as (select * from {{ ref('stg_assignments') }}),
 
+silences as (select * from {{ ref('stg_silences') }}),
+
 {% if is_incremental() %}
 reached as (
     select
@@ -74,11 +76,18 @@ begun as (
     from periods
 ),
 
+-- The silence of an owner that expired is the end of its own period, which the next hand-over shows.
 ended as (
     select
-        *,
-        lead(owned_from) over (partition by group_id, topic, broker, queue_id order by era, seq) as owned_to
+        begun.*,
+        lead(begun.owned_from) over after_it as owned_to,
+        case when lead(silences.client_id) over after_it = begun.client_id then lead(silences.silent_s) over after_it end
+            as silent_before_s
     from begun
+    left join silences using (shard, seq)
+    window after_it as (
+        partition by begun.group_id, begun.topic, begun.broker, begun.queue_id order by begun.era, begun.seq
+    )
 ),
 
 final as (
@@ -96,7 +105,11 @@ final as (
         how,
         owned_from,
         owned_to,
-        ({{ millis('owned_to') }} - {{ millis('owned_from') }}) / 1000 as owned_s
+        ({{ millis('owned_to') }} - {{ millis('owned_from') }}) / 1000 as owned_s,
+        case
+            when owned_to is not null
+                then least(coalesce(silent_before_s, 0), ({{ millis('owned_to') }} - {{ millis('owned_from') }}) / 1000)
+        end as silent_s
     from ended
 )
 

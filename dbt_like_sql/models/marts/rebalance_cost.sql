@@ -1,17 +1,25 @@
 -- What did each rebalance cost?  One row per (group_id, epoch, shard).
 --
 -- An incremental run processes the new rebalances and hand-overs, and computes an epoch with new hand-overs again.
+--
+-- `repeats_possible` is a bound: an owner that was killed read nothing later than one interval of heartbeats after its
+-- last one, and one that lives read until its queue was handed over.  Reports of end offsets show what there was to read.
+-- The observer reports growth within five seconds, so a report in the ten seconds after that time counts.
 {{ config(materialized='incremental', incremental_strategy='merge', on_schema_change='append_new_columns', unique_key=['group_id', 'epoch', 'shard']) }}
 
 with rebalances as (select * from {{ ref('stg_rebalances') }}),
 
 handovers as (select * from {{ ref('stg_handovers') }}),
 
+fencings as (select * from {{ ref('stg_fencings') }}),
+
 offsets as (select * from {{ ref('stg_offsets') }}),
 
 queues as (select * from {{ ref('stg_queues') }}),
 
-memberships as (select * from {{ ref('stg_memberships') }}),
+silences as (select * from {{ ref('stg_silences') }}),
+
+intervals as (select * from {{ ref('stg_intervals') }}),
 
 decided as (
     select
@@ -27,6 +35,20 @@ decided as (
         shard,
         seq
     from handovers
+    union all
+    -- The owner of a queue turns out to live after its hand-over: more messages may be repeated.
+    select
+        handovers.group_id,
+        handovers.epoch,
+        handovers.shard,
+        fencings.seq
+    from handovers
+    inner join silences using (shard, seq)
+    inner join fencings
+        on
+            silences.shard = fencings.shard
+            and silences.group_id = fencings.group_id
+            and silences.returned_at = fencings.fenced_at
 ),
 
 {% if is_incremental() %}
@@ -57,55 +79,78 @@ changed_hands as (
     semi join touched using (group_id, epoch, shard)
 ),
 
--- Committed offset and end offset of a queue when its owner lost it.
+-- Hand-overs after which messages may be repeated, and until when the old owner may have read.
+abrupt as (
+    select *
+    from changed_hands
+    where is_abrupt and from_client_id is not null and to_client_id is not null
+),
+
+demanded as (
+    select
+        abrupt.shard,
+        abrupt.seq,
+        max_by(intervals.heartbeat_ms, (intervals.era, intervals.seq)) as heartbeat_ms
+    from abrupt
+    inner join intervals
+        on
+            abrupt.group_id = intervals.group_id
+            and abrupt.from_client_id = intervals.client_id
+            and (intervals.era, intervals.seq) < (abrupt.era, abrupt.seq)
+    group by abrupt.shard, abrupt.seq
+),
+
+lived as (
+    select
+        abrupt.*,
+        case
+            when abrupt.how = 'expired' and silences.returned_at is null
+                then coalesce({{ millis('silences.heard_at') }} + demanded.heartbeat_ms, {{ millis('abrupt.decided_at') }})
+            -- The old owner of an eager hand-over learns of it with the answer to its next heartbeat at the latest.
+            when abrupt.how = 'eager' then {{ millis('abrupt.decided_at') }} + coalesce(demanded.heartbeat_ms, 0)
+            else {{ millis('abrupt.decided_at') }}
+        end as until_ms
+    from abrupt
+    left join silences using (shard, seq)
+    left join demanded using (shard, seq)
+),
+
 committed as (
     select
-        changed_hands.shard,
-        changed_hands.seq,
+        lived.shard,
+        lived.seq,
         max_by(offsets.committed_offset, (offsets.era, offsets.seq)) as committed_offset
-    from changed_hands
+    from lived
     inner join offsets
         on
-            changed_hands.group_id = offsets.group_id
-            and changed_hands.topic = offsets.topic
-            and changed_hands.broker = offsets.broker
-            and changed_hands.queue_id = offsets.queue_id
-            and (offsets.era, offsets.seq) < (changed_hands.era, changed_hands.seq)
-    where changed_hands.is_abrupt and changed_hands.from_client_id is not null
-    group by changed_hands.shard, changed_hands.seq
+            lived.group_id = offsets.group_id
+            and lived.topic = offsets.topic
+            and lived.broker = offsets.broker
+            and lived.queue_id = offsets.queue_id
+            and (offsets.era, offsets.seq) < (lived.era, lived.seq)
+    group by lived.shard, lived.seq
 ),
 
-reached_then as (
+readable as (
     select
-        changed_hands.shard,
-        changed_hands.seq,
-        max_by(queues.end_offset, queues.seen_at) as end_offset
-    from changed_hands
+        lived.shard,
+        lived.seq,
+        coalesce(
+            min_by(
+                queues.end_offset,
+                case
+                    when {{ millis('queues.seen_at') }} between lived.until_ms and lived.until_ms + 10000
+                        then queues.seen_at
+                end
+            ),
+            max_by(
+                queues.end_offset, case when {{ millis('queues.seen_at') }} < lived.until_ms then queues.seen_at end
+            )
+        ) as end_offset
+    from lived
     inner join queues
-        on
-            changed_hands.topic = queues.topic
-            and changed_hands.broker = queues.broker
-            and changed_hands.queue_id = queues.queue_id
-            and queues.seen_at <= changed_hands.decided_at
-    where changed_hands.is_abrupt and changed_hands.from_client_id is not null
-    group by changed_hands.shard, changed_hands.seq
-),
-
--- How long an owner that expired had been silent.
-silences as (
-    select
-        changed_hands.shard,
-        changed_hands.seq,
-        max_by(memberships.silent_s, (memberships.era, memberships.seq)) as silent_s
-    from changed_hands
-    inner join memberships
-        on
-            changed_hands.shard = memberships.shard
-            and changed_hands.group_id = memberships.group_id
-            and changed_hands.from_client_id = memberships.client_id
-            and memberships.seq < changed_hands.seq
-    where changed_hands.how = 'expired' and memberships.change = 'expired'
-    group by changed_hands.shard, changed_hands.seq
+        on lived.topic = queues.topic and lived.broker = queues.broker and lived.queue_id = queues.queue_id
+    group by lived.shard, lived.seq
 ),
 
 each_handover as (
@@ -120,10 +165,10 @@ each_handover as (
                     + coalesce(silences.silent_s, 0)
         end as free_s,
         {{ seconds_between('changed_hands.revoked_at', 'changed_hands.released_at') }} as release_s,
-        greatest(reached_then.end_offset - committed.committed_offset, 0) as repeats_possible
+        greatest(readable.end_offset - committed.committed_offset, 0) as repeats_possible
     from changed_hands
     left join committed using (shard, seq)
-    left join reached_then using (shard, seq)
+    left join readable using (shard, seq)
     left join silences using (shard, seq)
 ),
 

@@ -17,7 +17,6 @@ final as (
         app_version,
         labels,
         detail like 'duplicate id:%' as is_duplicate_id,
-        cast(nullif(regexp_extract(detail, 'no heartbeat for ([0-9]+) ms', 1), '') as bigint) / 1000 as silent_s,
         {{ log_time('at_ms') }} as changed_at
     from memberships
 )

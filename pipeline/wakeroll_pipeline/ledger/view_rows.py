@@ -133,6 +133,34 @@ class PullAnswer(Struct):
     seq: Seq
 
 
+class Silence(Struct):
+    """A queue whose owner expired: how long nobody had read it before it was handed over."""
+
+    group_id: GroupId
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    client_id: Annotated[ClientId, Meta(description="owner that expired")]
+    instance_id: Annotated[str, Meta(description="its instance")]
+    to_client_id: Annotated[ClientId | None, Meta(description="new owner; null if there is none")]
+    silent_ms: Annotated[
+        int | None,
+        Meta(description="time from the last heartbeat of the owner to its expiration, by the shard's clock (ms)"),
+    ]
+    heard_ms: Annotated[
+        int | None,
+        Meta(description="log time of that heartbeat (epoch ms); later if the shard's clock stood still meanwhile"),
+    ]
+    returned_ms: Annotated[
+        int | None,
+        Meta(description="log time at which the instance sent another record (epoch ms); null if it never did"),
+    ]
+    at_ms: Annotated[int, Meta(description="log time of the hand-over (epoch ms)")]
+    shard: ShardName
+    era: Era
+    seq: Annotated[int, Meta(description="number of the hand-over in its shard")]
+
+
 class QueueLag(Struct):
     """A queue of a group, and how far the group is behind; in a broadcasting group, one row per client."""
 
@@ -177,6 +205,7 @@ VIEW_ROWS: Mapping[str, ViewRows] = {
     "current_members": ViewRows(CurrentMember, ("group_id", "client_id")),
     "groups": ViewRows(GroupState, ("group_id",)),
     "wakes": ViewRows(PullAnswer, ("shard", "seq")),
+    "silences": ViewRows(Silence, ("shard", "seq")),
     "lag": ViewRows(QueueLag, ("group_id", *_QUEUE, "client_id")),
 }
 """View -> its rows; each may read the views before it."""

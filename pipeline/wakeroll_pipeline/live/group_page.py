@@ -1,13 +1,15 @@
 """The view of one group: members, queues, hand-overs, held pulls and settings, as its page shows them."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from wakeroll_model.decisions import Cause, Handover, Rebalance, Rejected
+from wakeroll_model.decision_order import order_of
+from wakeroll_model.decisions import Cause, Handover, Membership, Rebalance, Rejected
 from wakeroll_model.group import Group, GroupSettings, Member, Received
 from wakeroll_model.held_queue import HeldQueue
 from wakeroll_model.queue import Queue
@@ -208,7 +210,7 @@ def rebalance_rows(history: GroupHistory, most: int = SHOWN_REBALANCES) -> list[
         if one.epoch in handovers:
             counts[one.epoch] += 1
             if counts[one.epoch] <= SHOWN_MOVES:
-                handovers[one.epoch].append(_move_row(one))
+                handovers[one.epoch].append(_move_row(one, history.changes))
     return [
         _rebalance_row(published, handovers[published.decision.epoch], history.operators)
         for published in reversed(rebalances)
@@ -238,7 +240,7 @@ def _rebalance_row(
     )
 
 
-def _move_row(one: Handover) -> MoveRow:
+def _move_row(one: Handover, changes: Sequence[Membership]) -> MoveRow:
     begin_ms = one.released_ms if one.revoked_ms is None else one.revoked_ms
     took_ms = None if begin_ms is None or one.assigned_ms is None else max(one.assigned_ms - begin_ms, 0)
     return MoveRow(
@@ -248,7 +250,23 @@ def _move_row(one: Handover) -> MoveRow:
         how=one.how,
         at_ms=one.at_ms,
         took_ms=took_ms,
+        silent_ms=_silent_ms(one, changes) if one.how == "expired" else None,
     )
+
+
+def _silent_ms(handover: Handover, changes: Sequence[Membership]) -> int | None:
+    """Return how long the owner had been silent when it expired, as the view `silences` has it."""
+    place = order_of(handover.shard, handover.seq)
+    for one in reversed(changes):
+        is_earlier = order_of(one.shard, one.seq) < place
+        if one.client_id == handover.from_ and one.change == "expired" and is_earlier:
+            found = _SILENCE.match(one.detail)
+            return int(found[1]) if found else None
+    return None
+
+
+_SILENCE = re.compile(r"no heartbeat for ([0-9]+) ms")
+"""What the coordinator says of a member that expires."""
 
 
 def _rejection_row(published: Published[Rejected]) -> RejectionRow:

@@ -189,6 +189,8 @@ class MoveRow(Struct, frozen=True, kw_only=True):
     at_ms: int
     took_ms: int | None
     """Time from the revocation, or else from the release, to the assignment."""
+    silent_ms: int | None
+    """Time from the last heartbeat of an owner that expired to its expiration; None for other hand-overs."""
 
 
 class RebalanceRow(Struct, frozen=True, kw_only=True):

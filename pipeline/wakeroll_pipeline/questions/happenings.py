@@ -34,6 +34,8 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Owner after a hand-over; empty if there is none."""
     took_ms: int | None = None
     """Time from the revocation, or else from the release, to the assignment (ms)."""
+    silent_ms: int | None = None
+    """Time from the last heartbeat of an owner that expired to its expiration (ms); None for other hand-overs."""
     record: str = ""
     """The record that caused it, as ``topic-partition@offset``; empty for a reset."""
     shard: str
@@ -115,8 +117,10 @@ _PARTS = (
     ),
     (
         f'{_DECIDED}, \'hand-over\' as kind, how as what, epoch, cause, "from" as owner_before, "to" as owner_after, '
-        f"assigned_ms - coalesce(revoked_ms, released_ms) as took_ms, {_QUEUE}, 0 as moved",
-        "(select *, queue.topic as topic, queue.broker as broker, queue.queue_id as queue_id from handovers)",
+        f"assigned_ms - coalesce(revoked_ms, released_ms) as took_ms, silent_ms, {_QUEUE}, "
+        "0 as moved",
+        "(select *, queue.topic as topic, queue.broker as broker, queue.queue_id as queue_id from handovers "
+        "left join (select shard, seq, silent_ms from silences) as silences using (shard, seq))",
     ),
     (
         f"{_DECIDED}, 'reset' as kind, '' as what, client_id, epoch, reset_by as detail, {_QUEUE}, "
@@ -144,6 +148,7 @@ def _happening(row: Row) -> Happening:
         before=row.owner_before or "",
         after=row.owner_after or "",
         took_ms=None if row.took_ms is None else max(row.took_ms, 0),
+        silent_ms=row.silent_ms,
         record="" if row.cause is None else f"{row.cause.topic}-{row.cause.partition}@{row.cause.offset}",
         shard=row.shard,
         seq=row.seq,

@@ -1,6 +1,6 @@
 """Rows of the page of events: hand-overs that one record caused between the same two clients are one row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from msgspec import Struct
@@ -26,6 +26,8 @@ class EventRow(Struct, frozen=True, kw_only=True):
     text: str
     took_ms: int | None
     """Longest time of its hand-overs (ms); None if none is known."""
+    silent_ms: int | None
+    """Longest silence of an owner before it expired (ms); None if none did."""
 
 
 class KindCount(Struct, frozen=True, kw_only=True):
@@ -41,15 +43,20 @@ def event_rows(events: Sequence[Happening]) -> Iterator[EventRow]:
     for (kind, *_), found in groupby(events, _together):
         rows = list(found)
         if kind != "hand-over" or len(rows) == 1:
-            yield from (EventRow(first=one, text=one.text, took_ms=one.took_ms) for one in rows)
+            for one in rows:
+                yield EventRow(first=one, text=one.text, took_ms=one.took_ms, silent_ms=one.silent_ms)
             continue
         first = rows[0]
         queues = ", ".join(one.queue for one in rows[:NAMED]) + (
             f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
         )
         text = f"{len(rows)} queues: {first.before or 'nobody'} → {first.after or 'nobody'} ({first.what}): {queues}"
-        times = [one.took_ms for one in rows if one.took_ms is not None]
-        yield EventRow(first=first, text=text, took_ms=max(times, default=None))
+        yield EventRow(
+            first=first,
+            text=text,
+            took_ms=_longest(one.took_ms for one in rows),
+            silent_ms=_longest(one.silent_ms for one in rows),
+        )
 
 
 def kind_counts(counts: Sequence[Count]) -> Iterator[KindCount]:
@@ -62,6 +69,10 @@ def kind_counts(counts: Sequence[Count]) -> Iterator[KindCount]:
 
 def _together(one: Happening) -> tuple[str, ...]:
     return one.kind, one.group_id, one.record, one.before, one.after, one.what
+
+
+def _longest(times: Iterable[int | None]) -> int | None:
+    return max((one for one in times if one is not None), default=None)
 
 
 def _name(kind: HappeningKind, number: int) -> str:
