@@ -300,7 +300,7 @@ def close_producer(producer: Producer, timeout: float) -> None:
     for _ in range(len(producer) + 1):
         with suppress(KafkaException):
             producer.poll(0)
-    with suppress(KafkaException, SystemError):  # a fatal error that came since; the client is destroyed all the same
+    with suppress(KafkaException, SystemError):  # a fatal error that came since; the client is destroyed nevertheless
         producer.close()
 
 

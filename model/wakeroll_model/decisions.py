@@ -13,6 +13,16 @@ from wakeroll_model.events import About, Ahead, FilterType, Mode, Policy
 from wakeroll_model.queue import ClientId, GroupId, InstanceId, Queue
 
 Epoch = Annotated[int, Meta(description="epoch of the group; never decreases")]
+ShardName = Annotated[str, Meta(description="shard that made the decision: topic-partition.era, such as groups-3.1")]
+Committer = Annotated[
+    str, Meta(description="client that committed, or that owned the queue at a reset; empty if nobody owned it")
+]
+CommittedOffset = Annotated[int, Meta(description="offset of the next message to consume")]
+CommitEpoch = Annotated[int, Meta(description="epoch in which the client committed")]
+StrategyOrNone = Annotated[str, Meta(description="strategy that assigned the queues; empty if none has")]
+Members = Annotated[int, Meta(description="number of members")]
+PullAgainFrom = Annotated[int, Meta(description="offset from which to pull again if the client finds nothing to read")]
+HeldMs = Annotated[int, Meta(description="time that the pull was held, by the shard's clock (ms)")]
 
 Kind = Literal[
     "assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "failed", "wake", "rejected"
@@ -22,6 +32,9 @@ Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "
 FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch"]
 Change = Literal["joined", "left", "expired", "resubscribed", "described", "conflict", "agreed", "emptied", "forgotten"]
 WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated", "unknown"]
+WokenBy = Annotated[
+    WakeReason, Meta(description="why: arrival, skipped, timeout, superseded, cancelled, overflow, truncated, unknown")
+]
 FailedOutcome = Literal["retry", "dead"]
 LockOutcome = Literal["granted", "refused", "expired", "unlocked"]
 
@@ -37,9 +50,7 @@ class Cause(Struct, frozen=True):
 class Decision(Struct, kw_only=True, tag_field="kind"):
     """The header of every decision."""
 
-    shard: Annotated[str, Meta(description="shard that made the decision: topic-partition.era, such as groups-3.1")] = (
-        ""
-    )
+    shard: ShardName = ""
     seq: Annotated[int, Meta(description="number of the decision in its shard, from 1")] = 0
     at_ms: Annotated[int, Meta(description="log time of the cause (epoch ms)")] = 0
     cause: Cause = Cause("", 0, 0)
@@ -179,8 +190,8 @@ class Rebalance(Decision, kw_only=True, tag="rebalance"):
     epoch: Epoch
     trigger: Annotated[Trigger, Meta(description="kind of the first change that required a new target")]
     causes: Annotated[list[Cause], Meta(description="records that required a new target, at most the first 16")]
-    strategy: Annotated[str, Meta(description="strategy that assigned the queues; empty if none has")]
-    clients: Annotated[int, Meta(description="number of members")]
+    strategy: StrategyOrNone
+    clients: Members
     queues: Annotated[int, Meta(description="number of queues of the subscribed topics")]
     moved: Annotated[int, Meta(description="number of queues that had an owner and get another one")]
     unassigned: Annotated[
@@ -223,11 +234,9 @@ class Offset(Decision, kw_only=True, tag="offset"):
 
     group_id: GroupId
     queue: Queue
-    client_id: Annotated[
-        str, Meta(description="client that committed, or that owned the queue at a reset; empty if nobody owned it")
-    ]
-    offset: Annotated[int, Meta(description="offset of the next message to consume")]
-    epoch: Annotated[int, Meta(description="epoch in which the client committed")]
+    client_id: Committer
+    offset: CommittedOffset
+    epoch: CommitEpoch
     metadata: Annotated[str, Meta(description="text that the application stored with the offset")] = ""
     reset_by: Annotated[
         str | None,
@@ -294,12 +303,9 @@ class Wake(Decision, kw_only=True, tag="wake"):
     group_id: GroupId
     client_id: ClientId
     queue: Queue
-    reason: Annotated[
-        WakeReason,
-        Meta(description="why: arrival, skipped, timeout, superseded, cancelled, overflow, truncated, unknown"),
-    ]
-    next_offset: Annotated[int, Meta(description="offset from which to pull again if the client finds nothing to read")]
-    held_ms: Annotated[int, Meta(description="time that the pull was held, by the shard's clock (ms)")]
+    reason: WokenBy
+    next_offset: PullAgainFrom
+    held_ms: HeldMs
 
 
 class Rejected(Decision, kw_only=True, tag="rejected"):

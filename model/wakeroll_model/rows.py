@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from wakeroll_model.chain import LineKind
-from wakeroll_model.decisions import Cause, How, Kind
+from wakeroll_model.decisions import Cause, CommitEpoch, CommittedOffset, Committer, How, Kind, ShardName
 from wakeroll_model.events import Mode
 from wakeroll_model.queue import BrokerName, ClientId, GroupId, QueueId, TopicName
 
@@ -18,7 +18,15 @@ Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Kafka partition
 RecordOffset = Annotated[int, Meta(ge=0, description="offset of the record in its Kafka partition")]
 AtMs = Annotated[int, Meta(description="log time of the record or decision (epoch ms)")]
 Seq = Annotated[int, Meta(ge=1, description="number of the decision in its shard, from 1")]
-ShardName = Annotated[str, Meta(description="shard that made the decision: topic-partition.era, such as groups-3.1")]
+PublishedMs = Annotated[int, Meta(description="log time at which the broker appended the decision (epoch ms)")]
+ChangeEpoch = Annotated[int, Meta(ge=0, description="epoch of the group at the change of owner")]
+OwnedFromMs = Annotated[int, Meta(description="log time at which the ownership begins (epoch ms)")]
+PreviousOwner = Annotated[ClientId | None, Meta(description="previous owner; null if the queue never had one")]
+Freed = Annotated[How, Meta(description="how the queue became free: first, released, unregistered, expired, ...")]
+ResetBy = Annotated[str | None, Meta(description="operator or `route` that reset the offset; null for a commit")]
+OffsetMode = Annotated[
+    Mode, Meta(description="clustering: the offset of the group; broadcasting: the offset of this client alone")
+]
 
 
 class EventRow(Struct, frozen=True, kw_only=True):
@@ -53,7 +61,7 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
     ]
     at_ms: AtMs
     cause: Annotated[Cause, Meta(description="record that led to the decision")]
-    published_ms: Annotated[int, Meta(description="log time at which the broker appended the decision (epoch ms)")]
+    published_ms: PublishedMs
     partition: Partition
     json: Annotated[str, Meta(description="JSON of the decision, byte for byte")]
 
@@ -69,10 +77,10 @@ class AssignmentRow(Struct, frozen=True, kw_only=True):
     broker: BrokerName
     queue_id: QueueId
     client_id: Annotated[ClientId | None, Meta(description="owner from this moment on; null if nobody owns the queue")]
-    epoch: Annotated[int, Meta(ge=0, description="epoch of the group at the change of owner")]
-    from_ms: Annotated[int, Meta(description="log time at which the ownership begins (epoch ms)")]
-    previous_client_id: Annotated[ClientId | None, Meta(description="previous owner; null if the queue never had one")]
-    how: Annotated[How, Meta(description="how the queue became free: first, released, unregistered, expired, ...")]
+    epoch: ChangeEpoch
+    from_ms: OwnedFromMs
+    previous_client_id: PreviousOwner
+    how: Freed
 
 
 class OffsetRow(Struct, frozen=True, kw_only=True):
@@ -85,16 +93,12 @@ class OffsetRow(Struct, frozen=True, kw_only=True):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
-    client_id: Annotated[
-        str, Meta(description="client that committed, or that owned the queue at a reset; empty if nobody owned it")
-    ]
-    committed_offset: Annotated[int, Meta(ge=0, description="offset of the next message to consume")]
-    epoch: Annotated[int, Meta(ge=-1, description="epoch in which the client committed")]
+    client_id: Committer
+    committed_offset: Annotated[CommittedOffset, Meta(ge=0)]
+    epoch: Annotated[CommitEpoch, Meta(ge=-1)]
     at_ms: AtMs
-    reset_by: Annotated[str | None, Meta(description="operator or `route` that reset the offset; null for a commit")]
-    mode: Annotated[
-        Mode, Meta(description="clustering: the offset of the group; broadcasting: the offset of this client alone")
-    ]
+    reset_by: ResetBy
+    mode: OffsetMode
 
 
 class SnapshotRow(Struct, frozen=True, kw_only=True):

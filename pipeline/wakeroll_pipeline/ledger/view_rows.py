@@ -8,16 +8,32 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
-from wakeroll_model.decisions import How, WakeReason
-from wakeroll_model.events import Mode
+from wakeroll_model.decisions import (
+    CommitEpoch,
+    CommittedOffset,
+    Committer,
+    HeldMs,
+    Members,
+    PullAgainFrom,
+    ShardName,
+    StrategyOrNone,
+    WokenBy,
+)
 from wakeroll_model.queue import BrokerName, ClientId, GroupId, QueueId, TopicName
-from wakeroll_model.rows import Seq, ShardName
+from wakeroll_model.rows import (
+    ChangeEpoch,
+    Freed,
+    OffsetMode,
+    OwnedFromMs,
+    PreviousOwner,
+    PublishedMs,
+    ResetBy,
+    Seq,
+)
 
 Era = Annotated[
     int, Meta(le=2**31 - 1, description="era of the shard, as a number; (era, seq) is the order of decisions")
 ]
-PublishedMs = Annotated[int, Meta(description="log time at which the broker appended the decision (epoch ms)")]
-CommittedOffset = Annotated[int, Meta(description="offset of the next message to consume")]
 
 
 class EndOffset(Struct):
@@ -42,10 +58,10 @@ class CurrentAssignment(Struct):
     broker: BrokerName
     queue_id: QueueId
     client_id: Annotated[ClientId | None, Meta(description="owner; null if no member owns the queue")]
-    epoch: Annotated[int, Meta(description="epoch of the group at the change of owner")]
-    from_ms: Annotated[int, Meta(description="log time at which the ownership begins (epoch ms)")]
-    previous_client_id: Annotated[ClientId | None, Meta(description="previous owner; null if the queue never had one")]
-    how: Annotated[How, Meta(description="how the queue became free: first, released, unregistered, expired, ...")]
+    epoch: ChangeEpoch
+    from_ms: OwnedFromMs
+    previous_client_id: PreviousOwner
+    how: Freed
     shard: ShardName
     era: Era
     seq: Seq
@@ -58,16 +74,12 @@ class CurrentOffset(Struct):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
-    client_id: Annotated[
-        str, Meta(description="client that committed, or that owned the queue at a reset; empty if nobody owned it")
-    ]
+    client_id: Committer
     committed_offset: CommittedOffset
-    epoch: Annotated[int, Meta(description="epoch in which the client committed")]
+    epoch: CommitEpoch
     at_ms: Annotated[int, Meta(description="log time of the commit (epoch ms)")]
-    reset_by: Annotated[str | None, Meta(description="operator or `route` that reset the offset; null for a commit")]
-    mode: Annotated[
-        Mode, Meta(description="clustering: the offset of the group; broadcasting: the offset of this client alone")
-    ]
+    reset_by: ResetBy
+    mode: OffsetMode
     shard: ShardName
     era: Era
     seq: Seq
@@ -97,8 +109,8 @@ class GroupState(Struct):
 
     group_id: GroupId
     epoch: Annotated[int, Meta(description="epoch of the group; 0 before its first rebalance")]
-    strategy: Annotated[str, Meta(description="strategy that assigned the queues; empty if none has")]
-    members: Annotated[int, Meta(description="number of members")]
+    strategy: StrategyOrNone
+    members: Members
     owned: Annotated[int, Meta(description="number of queues that have an owner")]
     unowned: Annotated[int, Meta(description="number of queues that no member owns")]
     last_trigger: Annotated[str, Meta(description="trigger of the last rebalance; empty before the first one")]
@@ -116,12 +128,9 @@ class PullAnswer(Struct):
     group_id: GroupId
     client_id: ClientId
     request_id: Annotated[str, Meta(description="identifier of the pull: <instance_id>:<number>")]
-    reason: Annotated[
-        WakeReason,
-        Meta(description="why: arrival, skipped, timeout, superseded, cancelled, overflow, truncated, unknown"),
-    ]
-    next_offset: Annotated[int, Meta(description="offset from which to pull again if the client finds nothing to read")]
-    held_ms: Annotated[int, Meta(description="time that the pull was held, by the shard's clock (ms)")]
+    reason: WokenBy
+    next_offset: PullAgainFrom
+    held_ms: HeldMs
     at_ms: Annotated[int, Meta(description="log time of the event that ended the wait (epoch ms)")]
     published_ms: PublishedMs
     arrival_to_wake_ms: Annotated[

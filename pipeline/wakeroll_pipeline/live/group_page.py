@@ -266,7 +266,7 @@ def _silent_ms(handover: Handover, changes: Sequence[Membership]) -> int | None:
 
 
 _SILENCE = re.compile(r"no heartbeat for ([0-9]+) ms")
-"""What the coordinator says of a member that expires."""
+"""Detail of the change of a member that expires."""
 
 
 def _rejection_row(published: Published[Rejected]) -> RejectionRow:
