@@ -49,3 +49,20 @@ def test_a_process_that_stops_is_alive_and_no_longer_ready():
     clock.now_s += 10 * LOOP_TIMEOUT_S
     assert health.liveness().ok
     assert health.readiness() == Answer(False, "not ready: the process is stopping")
+
+
+def test_readiness_lapses_when_nothing_succeeds_any_more():
+    """After a rotated password an observer delivered no tick, and said for ever that it was ready."""
+    clock = Clock()
+    health = Health("no tick yet", clock, lapsed="no tick was acknowledged", lapse_s=15)
+    clock.now_s += 100
+    assert health.readiness() == Answer(False, "not ready: no tick yet")
+
+    health.ready()
+    clock.now_s += 15
+    assert health.readiness().ok
+    clock.now_s += 1
+    assert health.readiness() == Answer(False, "not ready: no tick was acknowledged for 16 s")
+
+    health.ready()
+    assert health.readiness().ok

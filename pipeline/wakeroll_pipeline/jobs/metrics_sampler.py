@@ -30,6 +30,10 @@ _PROGRESS_S = 1.0
 _ENDS_S = 5.0
 """How often the ends of the topics are queried (s)."""
 _ANSWER_S = 3.0
+_CAUGHT_UP = 10_000
+"""Unread records up to which a query has caught up: those of a second at the highest rate that was measured."""
+_STUCK_S = 60.0
+"""A query that has completed no batch for so long (s) although records wait is not ready."""
 
 
 def sampled(
@@ -64,6 +68,8 @@ class MetricsSampler:
         self._cluster = Cluster(connection, patience_s=_ANSWER_S, stop=self._stop)
         self._seen: dict[str, tuple[str, int]] = {}
         """Query -> time and batch of the last report that was read."""
+        self._caught_up: set[str] = set()
+        """Queries that have once read nearly all records."""
         self._thread = threading.Thread(target=self._run, name="metrics sampler", daemon=True)
         self._trouble = Trouble(log, "metrics are updated again")
         self._silence = Trouble(log, "the ends of the topics can be read again")
@@ -105,11 +111,27 @@ class MetricsSampler:
         """Read what the queries and the shards have reported."""
         for name, query in self._queries.items():
             self._metrics.queries.count(name, self._new_reports(name, query))
-        if all(self._metrics.queries.newest(name) >= 0 for name in self._queries):
-            self._metrics.health.ready()
+        self._judge()
         if self._counts is not None:
             states, rejections = dict(self._counts.bytes.value), dict(self._counts.rejections.value)
             self._metrics.shards.update(states, self._counts.failures.value, rejections)
+
+    def _judge(self) -> None:
+        """Report whether this process is ready: its queries have caught up once, and read what is appended."""
+        queries, health, now_s = self._metrics.queries, self._metrics.health, time.time()
+        for name in self._queries:
+            unread, age_s = queries.unread(name), now_s - queries.ended_s(name)
+            if queries.newest(name) < 0:
+                return  # the health says so already
+            if name not in self._caught_up:
+                if unread is None or unread > _CAUGHT_UP:
+                    health.awaits(f"{name} catches up: {'records' if unread is None else f'{unread} records'} wait")
+                    return
+                self._caught_up.add(name)
+            if unread and age_s > _STUCK_S:
+                health.awaits(f"{name} has completed no batch for {age_s:.0f} s, and {unread} records wait")
+                return
+        health.ready()
 
     def _new_reports(self, name: str, query: StreamingQuery) -> list[Progress]:
         """Return the reports since the last call, in order of time.

@@ -1,5 +1,6 @@
 """Health of a process: whether its loops run, and whether it has done its first work."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -24,14 +25,27 @@ class Health:
     process, and does not count.
     """
 
-    def __init__(self, awaited: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        awaited: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        lapsed: str = "",
+        lapse_s: float = math.inf,
+    ) -> None:
         """Begin: alive, because no loop has begun, and not ready.
 
         Args:
             awaited: the first work of this process, such as "the first batch is not complete".
             clock: returns seconds, and never goes back.
+            lapsed: what has not happened if the process is not ready any more, such as "no tick was acknowledged".
+            lapse_s: how long the process stays ready after `ready` (s).
         """
         self._clock = clock
+        self._lapsed = lapsed
+        self._lapse_s = lapse_s
+        self._ready_s = math.inf
+        """Time of the last success (s)."""
         self._rounds: dict[str, float] = {}
         """Loop -> time of its last round (s)."""
         self._awaited = awaited
@@ -59,10 +73,11 @@ class Health:
                 self._unready = self._awaited
 
     def ready(self) -> None:
-        """Report that the first work is done; this has no effect on a process that is about to end."""
+        """Report that work has succeeded; this has no effect on a process that is about to end."""
         with self._lock:
             if not self._stops:
                 self._unready = ""
+                self._ready_s = self._clock()
 
     def stopping(self) -> None:
         """Report that this process is about to end: its loops need not run any more."""
@@ -85,5 +100,8 @@ class Health:
         return Answer(True, f"alive: time since the last round of {ages}")
 
     def readiness(self) -> Answer:
-        """Return whether the first work is done, and the process is not about to end."""
-        return Answer(False, f"not ready: {self._unready}") if self._unready else Answer(True, "ready")
+        """Return whether the last work has succeeded not long ago, and the process is not about to end."""
+        with self._lock:
+            age_s = self._clock() - self._ready_s
+            unready = self._unready or (f"{self._lapsed} for {age_s:.0f} s" if age_s > self._lapse_s else "")
+        return Answer(False, f"not ready: {unready}") if unready else Answer(True, "ready")

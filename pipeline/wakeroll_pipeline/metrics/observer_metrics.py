@@ -11,6 +11,8 @@ from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.process_registry import new_registry
 
 Kind = Literal["tick", "route", "arrival"]
+_LAPSE_S = 15.0
+"""How long an observer counts as ready after its last tick (s)."""
 FULL = "queue full"
 """Cause of a failure: Kafka's client has no room for the record."""
 
@@ -26,7 +28,9 @@ class ObserverMetrics:
             mirrors: whether this observer mirrors offsets; if not, it has no metrics of the mirror.
         """
         self.registry = registry = registry or new_registry()
-        self.health = Health("no broker has acknowledged a tick yet")
+        self.health = Health(
+            "no broker has acknowledged a tick yet", lapsed="no broker has acknowledged a tick", lapse_s=_LAPSE_S
+        )
         self.mirror = MirrorMetrics(registry if mirrors else None)
         self._ticks = Counter(
             "wakeroll_observer_ticks", "Ticks that a broker has acknowledged.", ["shard"], registry=registry

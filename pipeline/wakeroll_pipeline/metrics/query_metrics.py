@@ -61,12 +61,15 @@ class QueryMetrics:
         self._newest: dict[str, int] = {}
         """Query -> number of its last counted batch."""
         self._reached: dict[str, Places] = {}
+        self._ends_s: dict[str, float] = {}
+        self._measured: dict[str, dict[str, int]] = {}
+        """Query -> topic -> unread records."""
 
     def begin(self, query: str, at_s: float) -> None:
         """Record the start of a query; `at_s` is the Unix time."""
         self._records.labels(query)
         self._durations.labels(query)
-        self._ended.labels(query).set(at_s)
+        self._end(query, at_s)
 
     def newest(self, query: str) -> int:
         """Return the number of the last counted batch of a query; -1 if there is none."""
@@ -92,8 +95,17 @@ class QueryMetrics:
             for phase, ms in durations_ms.items():
                 if phase != _WHOLE:
                     self._phases.labels(query, phase).inc(max(ms, 0) / 1_000)
-            self._ended.labels(query).set(datetime.fromisoformat(report["timestamp"]).timestamp() + whole_s)
+            self._end(query, datetime.fromisoformat(report["timestamp"]).timestamp() + whole_s)
             self._reached[query] = reached_by(report)
+
+    def unread(self, query: str) -> int | None:
+        """Return the number of unread records of all topics of a query, as last measured; None before that."""
+        found = self._measured.get(query)
+        return None if found is None else sum(found.values())
+
+    def ended_s(self, query: str) -> float:
+        """Return the end of the last batch of a query, or its start before the first one (Unix time)."""
+        return self._ends_s[query]
 
     @property
     def reached(self) -> Mapping[str, Places]:
@@ -113,6 +125,11 @@ class QueryMetrics:
                 if its.keys() <= ends.keys():
                     unread = sum(max(ends[place] - offset, 0) for place, offset in its.items())
                     self._unread.labels(query, topic).set(unread)
+                    self._measured.setdefault(query, {})[topic] = unread
+
+    def _end(self, query: str, at_s: float) -> None:
+        self._ended.labels(query).set(at_s)
+        self._ends_s[query] = at_s
 
 
 def reached_by(report: Progress) -> Places:

@@ -22,6 +22,7 @@ from wakeroll_model.config import DEFAULT_LIMITS, MAX_QUEUES, Limits
 from wakeroll_model.events import Route
 from wakeroll_model.signing import Keys
 from wakeroll_pipeline.failure_log import Trouble
+from wakeroll_pipeline.kafka.refused_login import RefusedLogin
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
 from wakeroll_pipeline.metrics.observer_metrics import FULL, ObserverMetrics
@@ -60,7 +61,8 @@ def observe(
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings, or there is no observer key.
-        LoginFailed, AccessDenied: the brokers reject the login, or deny a right, at the start.
+        LoginFailed: the brokers reject the login at the start, or for 15 s later on.
+        AccessDenied: the brokers deny a right at the start.
     """
     require_rights(connection, ["mirror" if mirrored else "observer"], _ANSWER_S, must_answer=False)
     cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
@@ -114,13 +116,18 @@ class Router:
         self._ends: dict[tuple[str, int], int] = {}
         """End offsets of the control partitions, as last returned by the brokers."""
         self._ends_s = 0.0
+        self._logins = RefusedLogin()
         self._silence = Trouble(log, "the broker answers")
         self._absence = Trouble(log, "the control topics exist")
         self._delivery = Trouble(log, "routes are delivered again")
         self._oddities: dict[str, str] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set."""
+        """Work until `stop` is set.
+
+        Raises:
+            LoginFailed: the brokers have rejected the login for 15 s.
+        """
         due_s = time.monotonic()
         while not stop.is_set():
             self._metrics.health.beat("router")
@@ -156,7 +163,11 @@ class Router:
                 self._book.hear(topic)
 
     def _ask(self, topics: Iterable[str], stop: threading.Event) -> None:
-        """Query the brokers for topics, and send the routes that are new or due."""
+        """Query the brokers for topics, and send the routes that are new or due.
+
+        Raises:
+            LoginFailed: the brokers have rejected the login for 15 s.
+        """
         try:
             found = self._cluster.racks(topics)
             self._take(found)
@@ -165,10 +176,13 @@ class Router:
                 self._follower.follow(self._shards, self._cluster)
                 self._tell(found)
         except NotReachable as error:
+            if refused := self._logins.failed(error):
+                raise refused from None
             if not stop.is_set():
                 self._silence.began(f"{error}; retrying")
                 self._book.trust_all()
         else:
+            self._logins.worked()
             self._silence.ended()
 
     @property

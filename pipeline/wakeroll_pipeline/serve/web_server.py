@@ -16,7 +16,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTO
 
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.errors import InvalidUsage, LoginFailed, WakerollError
 from wakeroll_model.rows import EVENTS
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta
@@ -90,8 +90,13 @@ class ReadLedger(threading.Thread):
 class PageServer(uvicorn.Server):
     """Answers the requests of an application, and ends its open streams first when it is stopped."""
 
-    def __init__(self, web: WebApp) -> None:
-        """Prepare."""
+    def __init__(self, web: WebApp, refused: Callable[[], LoginFailed | None] = lambda: None) -> None:
+        """Prepare.
+
+        Args:
+            web: the application.
+            refused: returns why the process should end, or None; it is asked ten times a second.
+        """
         super().__init__(
             uvicorn.Config(
                 web.app,
@@ -107,6 +112,11 @@ class PageServer(uvicorn.Server):
             )
         )
         self._web = web
+        self._refused = refused
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether the server should stop."""
+        return await super().on_tick(counter) or self._refused() is not None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -161,7 +171,10 @@ def _follow_brokers(
     settings: Settings, registry: CollectorRegistry, choice: GroupChoice, health: Health, stack: ExitStack
 ) -> LiveSource:
     decisions = DecisionMetrics(registry, choice)
-    return LiveSource(stack.enter_context(followed_brokers(settings, decisions.count, health.beat)).model)
+    brokers = stack.enter_context(followed_brokers(settings, decisions.count, health.beat))
+    source = LiveSource(brokers.model)
+    source.refused = lambda: brokers.refused
+    return source
 
 
 def serve(
@@ -183,6 +196,7 @@ def serve(
 
     Raises:
         InvalidUsage: the address cannot be used, there is nothing to show, or the rules of access are not valid.
+        LoginFailed: the brokers have rejected the login for 15 s.
     """
     access = access or AccessOptions()
     access.check(host, settings)
@@ -196,12 +210,14 @@ def serve(
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
         web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work, health)
-        server = PageServer(web)
+        server = PageServer(web, source.refused)
         ready(address_of(host, listener.getsockname()[1]), server)
         try:
             server.run(sockets=[listener])
         finally:
             history.close()
+        if refused := source.refused():
+            raise refused
 
 
 @contextmanager

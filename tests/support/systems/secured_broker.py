@@ -164,13 +164,23 @@ class SecuredBroker:
         users = (f"{MECHANISM}=[name={user},password={self.passwords[user]}]" for user in (ADMIN, _BROKER))
         return [word for user in users for word in ("--add-scram", user)]
 
+    def rotate(self, *users: str) -> None:
+        """Give users other passwords; open connections stay open until `restart`."""
+        for user in users:
+            self.passwords[user] = secrets.token_hex(8)
+        self._set_passwords(users)
+
+    def restart(self) -> None:
+        """Stop the broker, and start it again on the same port."""
+        self._broker.stop()
+        self._broker.start()
+
     def _add_users(self) -> None:
+        self._set_passwords([user for user in self.passwords if user not in (ADMIN, _BROKER)])
+
+    def _set_passwords(self, users: Iterable[str]) -> None:
         mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4_096)
-        added = [
-            UserScramCredentialUpsertion(user, mechanism, password.encode())
-            for user, password in self.passwords.items()
-            if user not in (ADMIN, _BROKER)
-        ]
+        added = [UserScramCredentialUpsertion(user, mechanism, self.passwords[user].encode()) for user in users]
         admin = self.connection(ADMIN).admin()
         for future in admin.alter_user_scram_credentials(added).values():
             future.result(ANSWER_S)
