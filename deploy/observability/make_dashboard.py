@@ -39,8 +39,8 @@ def _quantiles(histogram: str, by: str = "") -> dict[str, str]:
 
 ROWS: dict[str, list[Panel]] = {
     "Overview": [
-        _stat("Observers", "none", 'sum(up{job="wakeroll-observe"})', "One is enough; a second one is a reserve."),
-        _stat("Coordinator", "none", 'sum(up{job="wakeroll-run"})', "1: it runs."),
+        _stat("Observers", "none", 'sum(wakeroll_ready{role="observer"})', "One is enough; a second one is a reserve."),
+        _stat("Coordinators", "none", 'sum(wakeroll_ready{role="coordinator"})', "One is enough; others are replicas."),
         _stat(
             "Age of the oldest tick",
             "s",
@@ -171,6 +171,12 @@ ROWS: dict[str, list[Panel]] = {
             {"{{query}}": "time() - max by (query) (wakeroll_query_last_batch_timestamp_seconds)"},
         ),
         Panel("State of the shards", "bytes", {"{{shard}}": "max by (shard) (wakeroll_run_state_bytes)"}),
+        Panel(
+            "Used share of the limits",
+            "percentunit",
+            {"{{shard}}": "max by (namespace, deployment, shard) (wakeroll_run_state_used_ratio)"},
+            "Of the limit that is nearest. At 1, events are rejected.",
+        ),
         Panel("Age of the snapshots", "s", {"age": "time() - max(wakeroll_run_last_snapshot_timestamp_seconds)"}),
         Panel(
             "Internal failures",
@@ -243,6 +249,16 @@ ROWS: dict[str, list[Panel]] = {
         ),
     ],
     "Processes": [
+        Panel(
+            "Ready processes by role",
+            "none",
+            {"{{role}}": "sum by (namespace, deployment, role) (wakeroll_ready)"},
+        ),
+        Panel(
+            "Free space, share of the disk",
+            "percentunit",
+            {"{{instance}} {{folder}}": "wakeroll_disk_free_bytes / wakeroll_disk_size_bytes"},
+        ),
         Panel(
             "Memory",
             "bytes",

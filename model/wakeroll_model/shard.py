@@ -175,6 +175,12 @@ class Shard:
         return self._state.load
 
     @property
+    def used(self) -> float:
+        """The largest share of a limit of the deployment that the shard uses; 1 if further events are rejected."""
+        limits, is_of_queues = self._state.limits, kind_of_topic(self.topic) == "queues"
+        return self._state.load.used(limits, limits.max_pulled_queues if is_of_queues else limits.max_groups)
+
+    @property
     def routes(self) -> Routes:
         """The queues of every topic that the shard knows."""
         return self._routes

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from wakeroll_model.config import Limits
+
 
 class Load(Struct, array_like=True, frozen=True):
     """Bounded resources that one group or queue, or a whole shard, uses."""
@@ -34,6 +36,29 @@ class Load(Struct, array_like=True, frozen=True):
             self.lives - other.lives,
             self.filters - other.filters,
         )
+
+    def used(self, limits: Limits, most_entities: int) -> float:
+        """Return the largest share that a shard with this load uses of a limit above which events are rejected.
+
+        >>> Load(entities=5, pulls=50_000).used(Limits(), 50)
+        0.5
+        >>> Load(entities=40, pulls=50_000).used(Limits(max_filters_per_shard=0), 50)
+        0.8
+
+        Args:
+            limits: of the deployment.
+            most_entities: the limit on the number of groups or queues of the shard.
+
+        Returns:
+            0 to 1, or more if a limit was lowered. Answered pulls do not count: the oldest ones are forgotten.
+        """
+        pairs = [
+            (self.entities, most_entities),
+            (self.bytes, limits.max_shard_bytes),
+            (self.pulls, limits.max_holds_per_shard),
+            (self.filters, limits.max_filters_per_shard),
+        ]
+        return max(figure / limit for figure, limit in pairs if limit)
 
 
 NOTHING = Load()

@@ -112,7 +112,11 @@ def test_the_monitors_scrape_every_process_under_the_job_of_its_alerts(manifests
         found = [one["spec"] for one in monitors if selects(one["spec"]["selector"], pod.labels)]
         [endpoint] = [endpoint for spec in found for endpoint in spec["podMetricsEndpoints"]]
         assert endpoint["port"] in {port["name"] for port in pod.container["ports"]}
-        assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": jobs[pod.command[0]]}]
+        job, deployment = endpoint["relabelings"]
+        assert job == {"targetLabel": "job", "replacement": jobs[pod.command[0]]}
+        assert deployment["targetLabel"] == "deployment"
+        assert deployment["sourceLabels"] == ["__meta_kubernetes_pod_label_app_kubernetes_io_instance"]
+        assert pod.labels["app.kubernetes.io/instance"]
 
 
 def test_the_alert_rules_are_those_of_prometheus():

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import CollectorRegistry, Info, Metric
+from prometheus_client.metrics import MetricWrapperBase
 
 from tests.support.systems.prometheus_server import (
     FOLDER,
@@ -17,10 +18,11 @@ from tests.support.systems.prometheus_server import (
     alert_rules,
     dashboard_expressions,
 )
-from wakeroll_pipeline.metrics.chain_metrics import ChainMetrics
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics
+from wakeroll_pipeline.metrics.process_registry import new_registry
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +59,7 @@ def exposed(registry: CollectorRegistry) -> list[tuple[str, ...]]:
         if isinstance(metric, Metric)
         else (metric._name + endings.get(metric._type, ""), metric._type, metric._labelnames, metric._documentation)
         for collector in registry._collector_to_names
-        for metric in (collector.describe() if isinstance(collector, ChainMetrics) else [collector])
+        for metric in ([collector] if isinstance(collector, MetricWrapperBase) else collector.describe())
     ]
     return [(*named, ", ".join(f"`{label}`" for label in labels) or "none", text) for *named, labels, text in found]
 
@@ -67,7 +69,16 @@ def registries() -> dict[str, CollectorRegistry]:
     RunMetrics(decides=True, writes=True, registry=run)
     ObserverMetrics(observe, mirrors=True)
     DecisionMetrics(serve, GroupChoice(serve, 1))
-    return {"Metrics of run and tap": run, "Metrics of observe": observe, "Metrics of serve": serve}
+    every = CollectorRegistry()
+    [build] = [one for one in new_registry()._collector_to_names if isinstance(one, Info)]
+    every.register(build)
+    ProcessMetrics(every, lambda: True, list)
+    return {
+        "Metrics of every process": every,
+        "Metrics of run and tap": run,
+        "Metrics of observe": observe,
+        "Metrics of serve": serve,
+    }
 
 
 def names_in(expression: str) -> set[str]:
@@ -76,7 +87,7 @@ def names_in(expression: str) -> set[str]:
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
 
 
-@pytest.mark.parametrize("chapter", ["Metrics of run and tap", "Metrics of observe"])
+@pytest.mark.parametrize("chapter", ["Metrics of every process", "Metrics of run and tap", "Metrics of observe"])
 def test_the_page_has_every_metric_of_a_process(chapter):
     assert documented(chapter) == exposed(registries()[chapter])
 

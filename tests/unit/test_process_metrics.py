@@ -8,9 +8,16 @@ import pytest
 from confluent_kafka import KafkaError, Message
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.support.systems.certificates import Authority
 from wakeroll_model.chain import Head
+from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
+from wakeroll_pipeline.metrics.group_choice import GroupChoice
+from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics, expose_process
+from wakeroll_pipeline.metrics.process_registry import new_registry
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
+from wakeroll_pipeline.settings import Settings
 
 
 @pytest.fixture
@@ -70,6 +77,63 @@ def test_shards_report_totals_and_counters_take_their_growth(registry):
     assert registry.get_sample_value("wakeroll_run_internal_failures_total") == 1
     assert registry.get_sample_value("wakeroll_run_rejections_total", {"rule": "bounds"}) == 5
     assert registry.get_sample_value("wakeroll_run_rejections_total", {"rule": "internal"}) == 1
+
+
+def test_era_level_and_used_share_of_a_shard_are_those_of_its_last_batch(registry):
+    metrics = RunMetrics(decides=True, registry=registry).shards
+    metrics.update_places({"groups-0": 1}, {"groups-0": 3}, {"groups-0": 0.5})
+    metrics.update_places({"groups-0": 2}, {"groups-0": 4}, {"groups-0": 0.25})
+
+    names = ("wakeroll_run_shard_era", "wakeroll_run_shard_level", "wakeroll_run_state_used_ratio")
+    assert [registry.get_sample_value(name, {"shard": "groups-0"}) for name in names] == [2, 4, 0.25]
+
+
+def test_a_lease_is_held_or_awaited(registry):
+    metrics = RunMetrics(registry=registry)
+    held = {"record": False}
+    metrics.leases.watch(lambda: held)
+    assert registry.get_sample_value("wakeroll_lease_held", {"lease": "record"}) == 0
+
+    held["record"] = True
+    assert registry.get_sample_value("wakeroll_lease_held", {"lease": "record"}) == 1
+
+
+def test_a_process_is_ready_in_the_roles_that_it_has_now(registry):
+    """A standby becomes a recorder without a restart."""
+    health, roles = Health("the first batch is not complete"), ["coordinator", "standby"]
+    ProcessMetrics(registry, health.is_ready, lambda: roles)
+    assert registry.get_sample_value("wakeroll_ready", {"role": "standby"}) == 0
+
+    health.ready()
+    roles[1] = "recorder"
+
+    assert registry.get_sample_value("wakeroll_ready", {"role": "recorder"}) == 1
+    assert registry.get_sample_value("wakeroll_ready", {"role": "standby"}) is None
+    health.stopping()
+    assert registry.get_sample_value("wakeroll_ready", {"role": "coordinator"}) == 0
+
+
+def test_the_disk_of_a_folder_has_a_size_once_the_folder_exists(registry, tmp_path):
+    expose_process(registry, Settings(home=str(tmp_path / "home"), bootstrap=""), lambda: True, list)
+    free, size = (f"wakeroll_disk_{what}_bytes" for what in ("free", "size"))
+    assert registry.get_sample_value(free, {"folder": "home"}) is None
+
+    (tmp_path / "home").mkdir()
+
+    assert 0 < registry.get_sample_value(free, {"folder": "home"}) < registry.get_sample_value(size, {"folder": "home"})
+
+
+def test_a_deployment_in_an_object_store_has_only_the_disk_of_its_work(registry, tmp_path):
+    places = {"home": "s3a://bucket/home", "checkpoints": "s3a://bucket/checkpoints", "work": str(tmp_path)}
+    expose_process(registry, Settings(**places), lambda: True, list)
+
+    folders = {
+        sample.labels["folder"]
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "wakeroll_disk_free_bytes"
+    }
+    assert folders == {"work"}
 
 
 def test_divergent_decisions_are_counted_as_their_number_grows(registry):
@@ -143,10 +207,28 @@ def test_the_jvm_is_a_process_beside_this_one():
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian package prometheus) is not installed")
-@pytest.mark.parametrize("metrics", [RunMetrics(decides=True, writes=True), ObserverMetrics(mirrors=True)])
-def test_promtool_accepts_names_types_and_help(metrics):
-    checked = subprocess.run(
-        ["promtool", "check", "metrics"], input=generate_latest(metrics.registry), capture_output=True, check=False
+@pytest.mark.parametrize("role", ["run", "observe", "tap", "serve"])
+def test_promtool_accepts_names_types_and_help(role, tmp_path):
+    registry = new_registry()
+    if role == "serve":
+        DecisionMetrics(registry, GroupChoice(registry, 1))
+    elif role == "observe":
+        ObserverMetrics(registry, mirrors=True).delivered("tick", message("wakeroll.groups"), None)
+    else:
+        metrics = RunMetrics(decides=role == "run", writes=role == "run", registry=registry)
+        metrics.shards.update_places({"groups-0": 1}, {"groups-0": 1}, {"groups-0": 0.5})
+        metrics.leases.watch(lambda: {"record": True})
+    ProcessMetrics(
+        registry,
+        lambda: True,
+        lambda: [role],
+        {"home": tmp_path},
+        {"ssl.ca.location": str(Authority(tmp_path).certificate)},
     )
+    page = generate_latest(registry)
+
+    assert b"wakeroll_ready{" in page
+    assert b"wakeroll_certificate_end_timestamp_seconds{" in page
+    checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
 
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

@@ -70,7 +70,7 @@ EVENTS = (
 
 
 def published(failures: Failures) -> list[tuple[str, dict[str, Any]]]:
-    counts = Counts(failures, Ignored(), Ignored(), Ignored(), Ignored())
+    counts = Counts(failures, *[Ignored() for _ in Counts._fields[1:]])
     around = {"topics": Topics(), "restore": Restore(), "keys": None, "counts": counts}
     frames = run_shard(1, **around, at=AT, frames=iter([frame_of(*EVENTS)]), state=State())
     return [(row.topic, json.loads(row.value)) for frame in frames for row in frame.itertuples()]

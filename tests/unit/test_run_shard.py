@@ -64,7 +64,7 @@ def frames(rows: list[tuple[object, ...]], size: int) -> Iterator[pd.DataFrame]:
 
 
 def run(rows: list[tuple[object, ...]], state: State, restore: Restore = Restore()) -> tuple[list[bytes], Counts]:  # noqa: B008
-    counts = Counts(Sum(), Sum(), Sum(), Sum(), Sum())
+    counts = Counts(*[Sum() for _ in Counts._fields])
     found = run_shard(1, Topics(), restore, DEV_KEYS, counts, (GROUPS, 0), frames(rows, 7), state)
     published = [row for frame in found for row in frame.itertuples(index=False)]
     return [row.value for row in published if row.topic == Topics().decisions], counts
@@ -85,6 +85,8 @@ def test_a_batch_is_decided_in_the_order_of_its_log_and_reports_its_state(monkey
     assert counts.bytes.value == {"groups-0": len(plain.body())}
     assert counts.marks.value == {f"{GROUPS}-0": (50, 1_050)}
     assert counts.levels.value == {"groups-0": 1}
+    assert counts.eras.value == {"groups-0": 1}
+    assert counts.used.value == {"groups-0": plain.used}
 
 
 def test_rejections_are_reported_by_rule():

@@ -145,6 +145,7 @@ def observe(
     """Run the observer: it publishes ticks, the routes of subscribed topics, and the end offsets of pulled queues."""
     from wakeroll_pipeline.metrics.metrics_server import metrics_served
     from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+    from wakeroll_pipeline.metrics.process_metrics import expose_process
     from wakeroll_pipeline.observer.observer_loop import observe as run_observer
 
     settings = service_settings(
@@ -163,5 +164,7 @@ def observe(
     if warning := warning_of(settings.keys):
         log.warning("%s", warning)
     stop, metrics = StopSignals().asked, ObserverMetrics(mirrors=mirrored is not None)
+    roles = ["observer"] if mirrored is None else ["observer", "mirror"]
+    expose_process(metrics.registry, settings, metrics.health.is_ready, lambda: roles)
     with metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port):
         run_observer(connection, signing, stop, settings.limits, mirrored, metrics)

@@ -113,8 +113,11 @@ class MetricsSampler:
             self._metrics.queries.count(name, self._new_reports(name, query))
         self._judge()
         if self._counts is not None:
-            states, rejections = dict(self._counts.bytes.value), dict(self._counts.rejections.value)
-            self._metrics.shards.update(states, self._counts.failures.value, rejections)
+            counts = self._counts
+            self._metrics.shards.update(dict(counts.bytes.value), counts.failures.value, dict(counts.rejections.value))
+            self._metrics.shards.update_places(
+                dict(counts.eras.value), dict(counts.levels.value), dict(counts.used.value)
+            )
 
     def _judge(self) -> None:
         """Report whether this process is ready: its queries have caught up once, and read what is appended."""

@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import import_module
@@ -37,6 +37,7 @@ from wakeroll_pipeline.kafka.published_lines import LinePublisher
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
+from wakeroll_pipeline.metrics.process_metrics import expose_process
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.operators.shard_operator import Counts
 from wakeroll_pipeline.recovery.batch_files import discard_incomplete
@@ -95,6 +96,14 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
             log.warning("%s", warning)
     writes = record.NAME in jobs and not settings.is_standby
     metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)
+
+    def roles() -> Iterator[str]:
+        if coordinate.NAME in jobs:
+            yield _ROLES[coordinate.NAME]
+        if record.NAME in jobs:
+            yield _ROLES[record.NAME] if metrics.tables.is_exposed else "standby"
+
+    expose_process(metrics.registry, settings, metrics.health.is_ready, roles)
     with ExitStack() as stack:
         stop.release = stack.close
         stack.enter_context(
@@ -166,6 +175,7 @@ def _run(
     publisher: LinePublisher | None,
 ) -> None:
     queries: list[StreamingQuery] = []
+    metrics.leases.watch(lambda: locks.held)
     with stoppable_session(settings, "wakeroll", stop) as spark, ExitStack() as stack:
         started_ms = now_ms()
         counts = Counts.start(spark)

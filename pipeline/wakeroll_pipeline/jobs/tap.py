@@ -15,6 +15,7 @@ from wakeroll_pipeline.jobs.supervise import POLL_S, raise_if_dead, stop_between
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
+from wakeroll_pipeline.metrics.process_metrics import expose_process
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.operators.message_arrivals import arrivals
 from wakeroll_pipeline.runtime.cold_start import when_reachable
@@ -65,6 +66,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
     _refuse_names(settings, topics)
     name = query_of(topics)
     metrics = RunMetrics()
+    expose_process(metrics.registry, settings, metrics.health.is_ready, lambda: [NAME])
     with ExitStack() as stack:
         lock = settings.lock_file(settings.checkpoint(f"{name}.lock"))
         stack.enter_context(only_one(lock, f"taps {', '.join(topics)}"))

@@ -99,6 +99,10 @@ class Health:
         ages = ", ".join(f"{loop} {age_s:.1f} s" for loop, age_s in sorted(ages_s.items()))
         return Answer(True, f"alive: time since the last round of {ages}")
 
+    def is_ready(self) -> bool:
+        """Return whether `readiness` is good."""
+        return self.readiness().ok
+
     def readiness(self) -> Answer:
         """Return whether the last work has succeeded not long ago, and the process is not about to end."""
         with self._lock:

@@ -10,6 +10,7 @@ from prometheus_client import (
 )
 
 from wakeroll.installed_version import installed_version
+from wakeroll_model import feature_levels
 
 
 def new_registry() -> CollectorRegistry:
@@ -20,5 +21,8 @@ def new_registry() -> CollectorRegistry:
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    Info("wakeroll_build", "Version of wakeroll.", registry=registry).info({"version": installed_version()})
+    build = {"version": installed_version(), "newest_level": str(feature_levels.NEWEST)}
+    Info("wakeroll_build", "Release of wakeroll, and the newest feature level that it knows.", registry=registry).info(
+        build
+    )
     return registry

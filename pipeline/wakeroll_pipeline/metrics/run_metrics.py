@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 
 from wakeroll_pipeline.metrics.chain_metrics import ChainMetrics
 from wakeroll_pipeline.metrics.health import Health
+from wakeroll_pipeline.metrics.lease_metrics import LeaseMetrics
 from wakeroll_pipeline.metrics.process_registry import new_registry
 from wakeroll_pipeline.metrics.query_metrics import QueryMetrics
 
@@ -29,6 +30,7 @@ class RunMetrics:
         self.queries = QueryMetrics(registry)
         self.shards = ShardMetrics(registry if decides else None)
         self.tables = TableMetrics(registry if writes else None)
+        self.leases = LeaseMetrics(registry)
 
     def begin_writing(self) -> None:
         """Expose the metrics of the tables from now on: a standby has none before its turn."""
@@ -52,6 +54,16 @@ class ShardMetrics:
             ["shard"],
             registry=registry,
         )
+        self._used = Gauge(
+            "wakeroll_run_state_used_ratio",
+            "Largest share that a shard uses of a limit above which events are rejected, 0 to 1.",
+            ["shard"],
+            registry=registry,
+        )
+        self._era = Gauge(
+            "wakeroll_run_shard_era", "Era of a shard: it grows when a state was lost.", ["shard"], registry=registry
+        )
+        self._level = Gauge("wakeroll_run_shard_level", "Feature level of a shard.", ["shard"], registry=registry)
         self._failures = Counter(
             "wakeroll_run_internal_failures",
             "Events that made the machine itself fail; they are rejected with the rule `internal`.",
@@ -70,6 +82,12 @@ class ShardMetrics:
         self._failures.inc(self._growth("", failures))
         for rule, count in rejections.items():
             self._rejections.labels(rule).inc(self._growth(rule, count))
+
+    def update_places(self, eras: Mapping[str, int], levels: Mapping[str, int], used: Mapping[str, float]) -> None:
+        """Take era, feature level and used share of the limits (0 to 1) of each shard, after its last batch."""
+        for gauge, figures in ((self._era, eras), (self._level, levels), (self._used, used)):
+            for shard, figure in figures.items():
+                gauge.labels(shard).set(figure)
 
     def _growth(self, name: str, figure: int) -> int:
         growth = figure - self._seen.get(name, 0)

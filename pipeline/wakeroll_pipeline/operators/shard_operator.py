@@ -78,6 +78,10 @@ class Counts(NamedTuple):
     """``topic-partition`` -> offset and log time (epoch ms) of the last record that its shard has applied."""
     levels: Accumulator[dict[str, int]]
     """Shard, like ``groups-3`` -> its feature level after its last batch."""
+    eras: Accumulator[dict[str, int]]
+    """Shard, like ``groups-3`` -> its era after its last batch."""
+    used: Accumulator[dict[str, float]]
+    """Shard, like ``groups-3`` -> largest share of a limit that it uses after its last batch, 0 to 1."""
 
     @classmethod
     def start(cls, spark: SparkSession) -> "Counts":
@@ -87,6 +91,8 @@ class Counts(NamedTuple):
             context.accumulator(0),
             context.accumulator({}, _Newest()),
             context.accumulator({}, _Sums()),
+            context.accumulator({}, _Newest()),
+            context.accumulator({}, _Newest()),
             context.accumulator({}, _Newest()),
             context.accumulator({}, _Newest()),
         )
@@ -175,6 +181,8 @@ def run_shard(
     state.update((shard.version, pack(body, shard.version)))
     counts.bytes.add({shard.name: len(body)})
     counts.levels.add({shard.name: shard.level})
+    counts.eras.add({shard.name: shard.era})
+    counts.used.add({shard.name: shard.used})
     if mark is not None:
         counts.marks.add({name_of((topic, partition)): mark})
     if rejections:

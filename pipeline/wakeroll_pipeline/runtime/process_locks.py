@@ -32,6 +32,11 @@ class ProcessLocks:
         self._is_locked = False
 
     @property
+    def held(self) -> dict[str, bool]:
+        """Lease of this process, or for which it waits -> whether it has it now; empty if locked files are enough."""
+        return {lease.name: lease.state == "held" for lease in self._leases}
+
+    @property
     def turn_lease(self) -> ProcessLease | None:
         """The lease that alone keeps others from the tables; None if a locked file does."""
         return None if self._settings.locks_files else self._record

@@ -216,7 +216,12 @@ class WebApp:
         return PlainTextResponse(f"{reason}\n", 200 if ok else 503)
 
     async def readyz(self, _request: Request) -> Response:
-        """Return 200 when the log was read to its end, else 503; with the reason, and with what the page warns of.
+        """Return 200 when the log was read to its end, else 503; with the reason, and with what the page warns of."""
+        ok, reason = self.readiness()
+        return PlainTextResponse(f"{reason}\n", 200 if ok else 503)
+
+    def readiness(self) -> tuple[bool, str]:
+        """Return whether the log was read to its end, and the reason.
 
         A page that has a state stays ready while the brokers are away: it shows the state and the outage, and without
         it nobody would see either.
@@ -224,11 +229,11 @@ class WebApp:
         health = self._source.health()
         if health.state == "starting" or health.read < health.to_read:
             reading = f"reading the log: {health.read} of {health.to_read} records"
-            return PlainTextResponse("\n".join([reading, *(one.text for one in health.notices)]) + "\n", 503)
+            return False, "\n".join([reading, *(one.text for one in health.notices)])
         broken = [one.text for one in health.notices if one.kind == "broker-gone"]
         if broken and not health.as_of_ms:
-            return PlainTextResponse(f"{broken[0]}\n", status_code=503)
-        return PlainTextResponse("ready\n" + "".join(f"{one.text}\n" for one in health.notices))
+            return False, broken[0]
+        return True, "\n".join(["ready", *(one.text for one in health.notices)])
 
     def metrics(self, _request: Request) -> Response:
         """Return all metrics in Prometheus' format; in a thread of its own, because there may be many."""

@@ -12,7 +12,7 @@ import duckdb
 import uvicorn
 from deltalake.exceptions import DeltaError
 from msgspec import structs
-from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
+from prometheus_client import CollectorRegistry
 
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import now_ms
@@ -26,6 +26,8 @@ from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
+from wakeroll_pipeline.metrics.process_metrics import expose_process
+from wakeroll_pipeline.metrics.process_registry import new_registry
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.changes.change_work import Work
@@ -201,15 +203,14 @@ def serve(
     access = access or AccessOptions()
     access.check(host, settings)
     gate = Gate(access) if access.has_login else None
-    registry, health = CollectorRegistry(), Health("the log is not read")
+    registry, health = new_registry(), Health("the log is not read")
     choice = GroupChoice(registry, settings.metrics_max_groups)
-    for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
-        registry.register(collector)
     with listening(host, port) as listener, following(settings, registry, choice, health) as source:
         LiveMetrics(source, registry, choice, settings.metrics_max_queues)
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
         web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work, health)
+        expose_process(registry, settings, lambda: web.readiness()[0], lambda: ["page"])
         server = PageServer(web, source.refused)
         ready(address_of(host, listener.getsockname()[1]), server)
         try:

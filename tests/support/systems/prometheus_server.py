@@ -54,7 +54,7 @@ class Prometheus:
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in ports]
         for job in config["scrape_configs"]:
-            job["static_configs"] = [{"targets": [f"127.0.0.1:{ports[job['job_name']]}"]}]
+            job["static_configs"][0]["targets"] = [f"127.0.0.1:{ports[job['job_name']]}"]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         rules = yaml.safe_load(RULES.read_text())
         for group in rules["groups"]:
