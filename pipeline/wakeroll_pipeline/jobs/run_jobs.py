@@ -19,6 +19,7 @@ from wakeroll.keys import key_to_sign, warning_of
 from wakeroll_model import config, feature_levels
 from wakeroll_model.valid_keys import on_record
 from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.jobs.cold_start import when_reachable
 from wakeroll_pipeline.jobs.deciding import Deciding
 from wakeroll_pipeline.jobs.metrics_sampler import sampled
 from wakeroll_pipeline.jobs.recorder import Recorder
@@ -45,7 +46,6 @@ from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, refuse
 from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from wakeroll_pipeline.recovery.log_marks import marks_in, refuse_replaced
 from wakeroll_pipeline.recovery.lost_tables import refuse_lost_tables
-from wakeroll_pipeline.runtime.cold_start import when_reachable
 from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
 from wakeroll_pipeline.runtime.process_name import process_name
