@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import import_module
@@ -97,13 +97,17 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
     writes = record.NAME in jobs and not settings.is_standby
     metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)
 
-    def roles() -> Iterator[str]:
+    def roles() -> Mapping[str, bool]:
+        found, health = {}, metrics.health
         if coordinate.NAME in jobs:
-            yield _ROLES[coordinate.NAME]
-        if record.NAME in jobs:
-            yield _ROLES[record.NAME] if metrics.tables.is_exposed else "standby"
+            found[_ROLES[coordinate.NAME]] = health.is_ready(query_of(settings))
+        if record.NAME in jobs and metrics.tables.is_exposed:
+            found[_ROLES[record.NAME]] = health.is_ready(record.NAME)
+        elif record.NAME in jobs:
+            found["standby"] = health.is_ready()
+        return found
 
-    expose_process(metrics.registry, settings, metrics.health.is_ready, roles)
+    expose_process(metrics.registry, settings, roles)
     with ExitStack() as stack:
         stop.release = stack.close
         stack.enter_context(

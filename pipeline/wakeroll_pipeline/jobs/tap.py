@@ -66,7 +66,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
     _refuse_names(settings, topics)
     name = query_of(topics)
     metrics = RunMetrics()
-    expose_process(metrics.registry, settings, metrics.health.is_ready, lambda: [NAME])
+    expose_process(metrics.registry, settings, lambda: {NAME: metrics.health.is_ready()})
     with ExitStack() as stack:
         lock = settings.lock_file(settings.checkpoint(f"{name}.lock"))
         stack.enter_context(only_one(lock, f"taps {', '.join(topics)}"))
