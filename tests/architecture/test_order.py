@@ -40,6 +40,7 @@ BY_TIME = {
     ("docs/questions.md", "handed_over_at"),
     # Commits and reports of ends: the lag between two of them is as long as their times say.
     ("dbt_like_sql/analyses/14_how_large_was_the_lag.sql", "at_ms"),
+    ("pipeline/wakeroll_pipeline/ledger/daily_facts.py", "at_ms"),
     ("docs/questions.md", "at_ms"),
     # A sample of the newest decisions of several shards, which have no order but their times.
     ("pipeline/wakeroll_pipeline/live/ledger_reader.py", "published_ms"),

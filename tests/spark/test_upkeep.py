@@ -317,6 +317,8 @@ def test_a_round_of_upkeep_looks_after_every_table(spark, days, kept, tmp_path):
     wait_until(few, "each table has one file", patience_s=PATIENCE_WITH_SPARK_S)
     open_views(spark, settings.warehouse)
 
+    facts = spark.read.format("delta").load(str(settings.warehouse / "daily_facts")).collect()
+    assert {(str(row.day), row.group_id) for row in facts} == {("2023-11-14", "audit"), ("2023-11-14", "billing")}
     # The story is long past; but what is behind its last snapshot but one stays.
     assert 0 < spark.table("events").count() < len(kept.before["events"])
     for name in VIEWS:

@@ -17,8 +17,10 @@ from wakeroll_model.rows import EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.jobs.maintained_parts import ForgetResults, Kind, parts_of
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.compaction import NotCompacted, compact, small_files_of
+from wakeroll_pipeline.ledger.daily_facts import missing_days, write_day
 from wakeroll_pipeline.ledger.delta_files import bounds_of, is_delta, open_delta, sizes_of
 from wakeroll_pipeline.ledger.expired_versions import delete_expired, expired_of
+from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.maintenance import Upkeep
 from wakeroll_pipeline.ledger.retention import kept_from
 from wakeroll_pipeline.ledger.table_damage import problem_in
@@ -166,7 +168,13 @@ def _maintain_tables(settings: Settings, session: Session, locks: ProcessLocks, 
     for table in tables:
         chains.finish(table, append)
     failures: list[Failure] = []
-    if _may_have_old_rows(settings):
+    try:
+        for day in missing_days(settings.warehouse):
+            turn.confirm()
+            write_day(settings.warehouse, day, settings.keep_versions_ms, now_ms())
+    except (DeltaError, UnreadableTable, StorageFailed, OSError) as error:
+        failures.append(Failure("write the daily facts", error))  # and the rows stay that they are computed from
+    if not failures and _may_have_old_rows(settings):
         with session() as spark:
             upkeep = Upkeep(
                 spark,

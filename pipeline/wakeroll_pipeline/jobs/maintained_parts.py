@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from wakeroll_pipeline.ledger.expired_versions import delete_expired, expired_of
-from wakeroll_pipeline.ledger.stored_marts import mart_paths
+from wakeroll_pipeline.ledger.stored_marts import derived_paths
 from wakeroll_pipeline.recovery.checkpoint_state import ASIDE
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage import small_files
@@ -133,7 +133,7 @@ class Checkpoints:
 
 def parts_of(settings: Settings, forget: ForgetResults) -> Iterator[Part]:
     """Yield the parts of a deployment, as far as there are some."""
-    for name, folder in mart_paths(settings.warehouse).items():
+    for name, folder in derived_paths(settings.warehouse).items():
         yield Mart(name, folder, settings.keep_versions_ms)
     for part in (Results(settings, forget), Checkpoints(settings)):
         if part.files():

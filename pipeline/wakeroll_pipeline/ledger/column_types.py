@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-Simple = Literal["string", "int", "bigint", "double", "boolean", "binary", "timestamp"]
+Simple = Literal["string", "int", "bigint", "double", "boolean", "binary", "date", "timestamp"]
 """Name of a simple type, as in Spark's SQL."""
 
 _LARGEST_INT = 2**31 - 1
@@ -27,6 +27,7 @@ _IN_DUCKDB: Mapping[Simple, str] = {
     "double": "DOUBLE",
     "boolean": "BOOLEAN",
     "binary": "BLOB",
+    "date": "DATE",
     "timestamp": "TIMESTAMP WITH TIME ZONE",
 }
 

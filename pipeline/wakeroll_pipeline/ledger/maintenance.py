@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import date
 from functools import partial
 from threading import Lock
 
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.compaction import compact
+from wakeroll_pipeline.ledger.daily_facts import missing_days, write_day
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, Rewriting, forget, past_of
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.settings import Settings
@@ -145,6 +147,22 @@ class Upkeep:
             clean(self._spark, path_of(self._settings.warehouse, table))
 
     def _find_old(self) -> None:
+        self._write_next(missing_days(self._settings.warehouse))
+
+    def _write_next(self, days: Sequence[date]) -> None:
+        """Schedule the facts of each day, and then the deletion; after a failure, both wait for the next round."""
+        if not days:
+            self._steps.appendleft(("choose old rows", self._choose_old))
+            return
+
+        def write_first() -> None:
+            settings = self._settings
+            write_day(settings.warehouse, days[0], settings.keep_versions_ms, now_ms())
+            self._write_next(days[1:])
+
+        self._steps.appendleft((f"write the facts of {days[0]}", write_first))
+
+    def _choose_old(self) -> None:
         settings = self._settings
         past = past_of(
             self._spark,

@@ -31,6 +31,21 @@ def mart_paths(warehouse: Folder) -> dict[str, Place]:
     return {name: folder for name, folder in folders.items() if is_delta(folder)}
 
 
+DAILY_FACTS = "daily_facts"
+"""Name of the table of daily facts. It is stored as a mart is, but its rows outlive those that they come from."""
+
+
+def path_of_facts(warehouse: Folder) -> Place:
+    """Return the folder of the daily facts, which is not among the marts: these may be deleted."""
+    return Place.of(warehouse) / DAILY_FACTS
+
+
+def derived_paths(warehouse: Folder) -> dict[str, Place]:
+    """Return name -> folder of what can be queried beside the ledger: the built marts, and the daily facts if any."""
+    facts = path_of_facts(warehouse)
+    return mart_paths(warehouse) | ({DAILY_FACTS: facts} if is_delta(facts) else {})
+
+
 def mart_query(path: Place) -> str:
     """Return DuckDB's query of the newest rows of a mart.
 
@@ -48,12 +63,12 @@ def mart_query(path: Place) -> str:
 
 
 def open_marts(connection: DuckDBPyConnection, warehouse: Folder) -> list[str]:
-    """Create a view of each built mart, with its comments, in the current schema of a connection; return their names.
+    """Create views of the built marts and of the daily facts, with comments, in the current schema; return their names.
 
     Raises:
         UnreadableTable: as `mart_query`.
     """
-    paths = mart_paths(warehouse)
+    paths = derived_paths(warehouse)
     for name, path in paths.items():
         connection.execute(f"create or replace view {quoted(name)} as {mart_query(path)}")
         add_comments(connection, name, *stored_comments(open_delta(path)))
@@ -65,7 +80,7 @@ def replace_mart(path: Place, rows: DuckDBPyRelation, description: str, comments
     location, options = path.for_deltalake()
     write_deltalake(
         location,
-        _with_comments(RecordBatchReader.from_stream(rows), comments),
+        with_comments(RecordBatchReader.from_stream(rows), comments),
         storage_options=options,
         mode="overwrite",
         schema_mode="overwrite",
@@ -75,7 +90,8 @@ def replace_mart(path: Place, rows: DuckDBPyRelation, description: str, comments
     )
 
 
-def _with_comments(rows: RecordBatchReader, comments: Mapping[str, str]) -> RecordBatchReader:
+def with_comments(rows: RecordBatchReader, comments: Mapping[str, str]) -> RecordBatchReader:
+    """Return the same rows with column -> comment in their schema, from which Delta takes the comments."""
     fields = [rows.schema.field(name) for name in rows.schema.names]
     schema = Schema([field.with_metadata({"comment": comments.get(field.name, "")}) for field in fields])
     return RecordBatchReader.from_batches(schema, (batch.with_schema(schema) for batch in rows))

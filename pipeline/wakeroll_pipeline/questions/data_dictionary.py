@@ -1,4 +1,4 @@
-"""The page docs/data_dictionary.md: every table, view and mart with its columns, generated from their declarations."""
+"""The page docs/data_dictionary.md: the columns of every table, view and mart, generated from their declarations."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.ledger.column_types import Column, Simple, columns_of, in_duckdb, in_spark
+from wakeroll_pipeline.ledger.daily_facts import COMMENT, FACTS
+from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS
 from wakeroll_pipeline.ledger.view_queries import declared_views, first_line
 
 _HEAD = """\
@@ -51,6 +53,9 @@ def data_dictionary(marts: Iterable[Mapping[str, Any]]) -> str:
     page += "\n## Views\n"
     for view in declared_views():
         page += _part(view.name, view.comment, view.columns, view.key)
+    page += "\n## Daily facts\n"
+    of_a_day = [Column(name, fact.type, "null" in fact.comment, fact.comment) for name, fact in FACTS.items()]
+    page += _part(DAILY_FACTS, COMMENT, of_a_day, ("day", "group_id"))
     page += "\n## Marts\n"
     for model in marts:
         page += _part(model["name"], model["description"], tuple(_of_mart(model)), _key_of_mart(model))

@@ -281,10 +281,10 @@ def _variables(warehouse: Place, engine: Engine) -> dict[str, object]:
 
 
 def open_marts(spark: "SparkSession", warehouse: Folder) -> list[str]:
-    """Register the built marts in this session's SQL; return their names."""
-    from wakeroll_pipeline.ledger.stored_marts import mart_paths
+    """Register the built marts and the daily facts in this session's SQL; return their names."""
+    from wakeroll_pipeline.ledger.stored_marts import derived_paths
 
-    paths = mart_paths(warehouse)
+    paths = derived_paths(warehouse)
     for name, path in paths.items():
         spark.read.format("delta").load(path.for_spark()).createOrReplaceTempView(name)
     return list(paths)

@@ -1,0 +1,203 @@
+"""Daily facts: what each group did on a day, written once, and before the rows of the day are deleted."""
+
+import datetime
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.chained_ledgers import append, create_tables
+from tests.support.ledgers import DAY_MS, PARTITIONS, Story, a_day, told_by_hand
+from wakeroll.epoch_ms import now_ms
+from wakeroll_model.decisions import Handover, Membership
+from wakeroll_model.events import Queue
+from wakeroll_pipeline.jobs.maintain import maintain
+from wakeroll_pipeline.ledger.chains import Chains
+from wakeroll_pipeline.ledger.daily_facts import FACTS, facts_of, missing_days, store, write_day
+from wakeroll_pipeline.ledger.delta_files import open_delta
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.stored_marts import path_of_facts
+from wakeroll_pipeline.settings import Settings
+
+HOUR_MS = 3_600_000
+FIRST, SECOND = datetime.date(2023, 11, 14), datetime.date(2023, 11, 15)
+
+
+def next_day(story: Story) -> None:
+    story.now_ms += -story.now_ms % DAY_MS
+
+
+def days_of_two_groups() -> Story:
+    """A busy day, a calm one, and more than an hour of a third one in every stream."""
+    story = a_day()
+    next_day(story)
+    story.pass_seconds(20)
+    next_day(story)
+    story.now_ms += 2 * HOUR_MS
+    story.pass_seconds(20)
+    return story
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    warehouse = tmp_path_factory.mktemp("days") / "warehouse"
+    create_tables(warehouse)
+    append(warehouse, days_of_two_groups(), Chains(warehouse))
+    return warehouse
+
+
+def facts_on(warehouse: Path, day: datetime.date) -> dict[str, dict[str, object]]:
+    """Return group -> its facts on a day, computed now."""
+    with duck_ledger(warehouse) as ledger:
+        rows = facts_of(ledger, day).read_all()
+    columns = {name: rows.column(name).to_pylist() for name in FACTS}
+    return {group: {name: its[row] for name, its in columns.items()} for row, group in enumerate(columns["group_id"])}
+
+
+def stored(warehouse: Path) -> list[dict[str, object]]:
+    return DeltaTable(warehouse / "daily_facts").to_pyarrow_table().sort_by([("day", "ascending")]).to_pylist()
+
+
+def test_the_facts_of_a_busy_day_are_those_that_its_story_tells(warehouse):
+    """A member is killed: four queues are not read for 46 s, and read to 1,000 at most, committed to 200."""
+    billing = facts_on(warehouse, FIRST)["billing"]
+
+    assert billing == {
+        "day": FIRST,
+        "group_id": "billing",
+        "rebalances": 7,
+        "rebalances_by_trigger": '{"config":1,"expire":1,"join":3,"leave":1,"route":1}',
+        "handed_over": 26,
+        "handed_over_abruptly": 4,
+        "total_pause_ms": 184_000,
+        "longest_pause_ms": 46_000,
+        "repeats_possible": 3_200,
+        "lag_at_end_messages": 8 * (2_000 - 300),
+        "lag_max_messages": 8 * (2_000 - 300),
+        "unowned_queue_ms": 0,
+        "members_min": 1,
+        "members_max": 3,
+        "members_at_end": 1,
+        "owners": 3,
+        "rejected_events": 0,
+        "answered_pulls": 0,
+        "held_ms": 0,
+        "is_forgotten": False,
+        "is_whole": False,  # the log begins within this day
+    }
+
+
+def test_a_calm_day_has_its_owners_and_members_from_the_days_before(warehouse):
+    """Nothing was decided on it, but the group was there and read its queues."""
+    write_day(warehouse, FIRST, HOUR_MS, now_ms())
+    calm = facts_on(warehouse, SECOND)
+
+    assert sorted(calm) == ["audit", "billing"]
+    assert [calm["billing"][name] for name in ("rebalances", "owners", "members_min", "members_max", "is_whole")] == [
+        0,
+        1,
+        1,
+        1,
+        True,
+    ]
+    assert calm["audit"]["owners"] == 2
+
+
+def test_a_forgotten_group_has_no_time_without_an_owner_and_is_not_on_later_days(tmp_path):
+    """Otherwise a group that nobody uses any more would be without an owner for ever."""
+    queue = Queue("orders", "b", 0)
+    story = told_by_hand(
+        (1, Handover(group_id="old", queue=queue, from_=None, to="a", epoch=1, how="first")),
+        (1, Handover(group_id="old", queue=queue, from_="a", to=None, epoch=2, how="expired")),
+        (1, Membership(group_id="old", client_id="", change="forgotten", epoch=2)),
+        (1, Handover(group_id="left", queue=queue, from_=None, to="a", epoch=1, how="first")),
+        (1, Handover(group_id="left", queue=queue, from_="a", to=None, epoch=2, how="released")),
+    )
+    create_tables(tmp_path)
+    append(tmp_path, story, Chains(tmp_path))
+
+    facts = facts_on(tmp_path, FIRST)
+    assert (facts["old"]["unowned_queue_ms"], facts["old"]["is_forgotten"]) == (1_000, True)
+    end_ms = -story.decisions[-1].at_ms % DAY_MS
+    assert (facts["left"]["unowned_queue_ms"], facts["left"]["is_forgotten"]) == (end_ms, False)
+    later = facts_on(tmp_path, SECOND)
+    assert list(later) == ["left"]
+    assert later["left"]["unowned_queue_ms"] == DAY_MS
+
+
+def test_upkeep_writes_each_complete_day_once_without_spark(tmp_path):
+    """A day that streams have not left behind may still get rows."""
+    settings = Settings(home=str(tmp_path), partitions=PARTITIONS, **dict.fromkeys(KEEPS, 10**13))
+    create_tables(settings.warehouse.path)
+    append(settings.warehouse.path, days_of_two_groups(), Chains(settings.warehouse))
+    assert missing_days(settings.warehouse) == [FIRST, SECOND]
+
+    for _ in range(2):
+        report = maintain(settings, pytest.fail, pytest.fail)  # type: ignore[arg-type]
+        assert report.failures == []
+
+    assert sorted((row["day"], row["group_id"]) for row in stored(settings.warehouse.path)) == [
+        (day, group) for day in (FIRST, SECOND) for group in ("audit", "billing")
+    ]
+    assert missing_days(settings.warehouse) == []
+    assert DeltaTable(settings.warehouse.path / "daily_facts").version() == 1
+
+
+KEEPS = ("keep_events_ms", "keep_decisions_ms", "keep_snapshots_ms")
+
+
+def test_no_row_is_deleted_while_the_facts_of_its_day_cannot_be_written(tmp_path):
+    """The rows are all that is known of these days. A session would be started for the deletion."""
+    settings = Settings(home=str(tmp_path), partitions=PARTITIONS)  # by which all rows are old
+    create_tables(settings.warehouse.path)
+    append(settings.warehouse.path, days_of_two_groups(), Chains(settings.warehouse))
+    write_day(settings.warehouse, FIRST, HOUR_MS, now_ms())
+    for file in (settings.warehouse.path / "daily_facts").glob("*.parquet"):
+        file.unlink()
+
+    report = maintain(settings, pytest.fail, pytest.fail)  # type: ignore[arg-type]
+
+    assert [failure.step for failure in report.failures] == ["write the daily facts"]
+
+
+def test_of_two_processes_that_write_a_day_at_once_one_does_it(tmp_path):
+    """Both have computed the facts before one of them stores them; neither the first day nor a later one is doubled."""
+    create_tables(tmp_path)
+    append(tmp_path, days_of_two_groups(), Chains(tmp_path))
+    path = path_of_facts(tmp_path)
+    with duck_ledger(tmp_path) as ledger:
+        assert [store(path, None, FIRST, facts_of(ledger, FIRST)) for _ in range(2)] == [True, False]
+        tables = [open_delta(path) for _ in range(2)]
+        done = [store(path, table, SECOND, facts_of(ledger, SECOND)) for table in tables]
+
+    assert done[0]
+    days = [(row["day"], row["group_id"]) for row in stored(tmp_path)]
+    assert sorted(days) == [(day, group) for day in (FIRST, SECOND) for group in ("audit", "billing")]
+
+
+def test_the_documented_questions_about_years_are_answered(warehouse):
+    """As docs/sql.md shows them."""
+    for day in (FIRST, SECOND):
+        write_day(warehouse, day, HOUR_MS, now_ms())
+    page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text(encoding="utf-8")
+    part = page.partition("## Years: the daily facts")[2].partition("\n## ")[0]
+    monthly, weekly = (block.partition("```")[0] for block in part.split("```sql\n")[1:])
+
+    with duck_ledger(warehouse) as ledger:
+        ledger.open_marts()
+        [audit, billing] = ledger.rows(monthly)
+        assert [row.rebalances_per_day for row in ledger.rows(weekly) if row.group_id == "billing"] == [7, 0]
+
+    assert (audit.days, billing.days, billing.days_not_whole, billing.rebalances) == (2, 2, 1, 7)
+    assert (billing.pause_s, billing.longest_pause_s, billing.repeats_at_most) == (184, 46, 3_200)
+
+
+def test_sql_has_the_facts_with_their_comments(warehouse):
+    write_day(warehouse, FIRST, HOUR_MS, now_ms())
+
+    with duck_ledger(warehouse) as ledger:
+        assert "daily_facts" in ledger.open_marts()
+        [row] = ledger.rows(
+            "select comment from duckdb_columns() where table_name = 'daily_facts' and column_name = 'longest_pause_ms'"
+        )
+    assert row.comment == FACTS["longest_pause_ms"].comment
