@@ -72,7 +72,7 @@ def registries() -> dict[str, CollectorRegistry]:
     every = CollectorRegistry()
     [build] = [one for one in new_registry()._collector_to_names if isinstance(one, Info)]
     every.register(build)
-    ProcessMetrics(every, lambda: True, list)
+    ProcessMetrics(every, dict)
     return {
         "Metrics of every process": every,
         "Metrics of run and tap": run,

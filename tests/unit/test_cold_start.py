@@ -5,10 +5,10 @@ import logging
 import pytest
 
 from wakeroll.errors import AccessDenied, InvalidUsage, LoginFailed, NotReachable
+from wakeroll_pipeline.jobs import cold_start
+from wakeroll_pipeline.jobs.cold_start import when_reachable
 from wakeroll_pipeline.kafka.control_topics import FewerBrokers, InvalidTopics
 from wakeroll_pipeline.metrics.health import Health
-from wakeroll_pipeline.runtime import cold_start
-from wakeroll_pipeline.runtime.cold_start import when_reachable
 from wakeroll_pipeline.storage.small_files import StorageDenied, StorageFailed
 
 

@@ -99,22 +99,32 @@ def test_a_lease_is_held_or_awaited(registry):
 
 
 def test_a_process_is_ready_in_the_roles_that_it_has_now(registry):
-    """A standby becomes a recorder without a restart."""
-    health, roles = Health("the first batch is not complete"), ["coordinator", "standby"]
-    ProcessMetrics(registry, health.is_ready, lambda: roles)
-    assert registry.get_sample_value("wakeroll_ready", {"role": "standby"}) == 0
+    """A standby becomes a recorder without a restart; a recorder that hangs does not hide that decisions are made."""
+    health = Health("the first batch is not complete")
+    roles = {"coordinator": "coordinate", "standby": ""}
+    ProcessMetrics(registry, lambda: {role: health.is_ready(query) for role, query in roles.items()})
 
+    def ready() -> dict[str, float]:
+        [family] = [one for one in registry.collect() if one.name == "wakeroll_ready"]
+        return {sample.labels["role"]: sample.value for sample in family.samples}
+
+    assert ready() == {"coordinator": 0, "standby": 0}
+
+    health.judged("coordinate", "")
     health.ready()
-    roles[1] = "recorder"
+    assert ready() == {"coordinator": 1, "standby": 1}
 
-    assert registry.get_sample_value("wakeroll_ready", {"role": "recorder"}) == 1
-    assert registry.get_sample_value("wakeroll_ready", {"role": "standby"}) is None
+    roles = {"coordinator": "coordinate", "recorder": "record"}
+    health.judged("record", "record has completed no batch for 70 s, and 5 records wait")
+    health.awaits("record has completed no batch for 70 s, and 5 records wait")
+    assert ready() == {"coordinator": 1, "recorder": 0}
+
     health.stopping()
-    assert registry.get_sample_value("wakeroll_ready", {"role": "coordinator"}) == 0
+    assert ready() == {"coordinator": 0, "recorder": 0}
 
 
 def test_the_disk_of_a_folder_has_a_size_once_the_folder_exists(registry, tmp_path):
-    expose_process(registry, Settings(home=str(tmp_path / "home"), bootstrap=""), lambda: True, list)
+    expose_process(registry, Settings(home=str(tmp_path / "home"), bootstrap=""), dict)
     free, size = (f"wakeroll_disk_{what}_bytes" for what in ("free", "size"))
     assert registry.get_sample_value(free, {"folder": "home"}) is None
 
@@ -125,7 +135,7 @@ def test_the_disk_of_a_folder_has_a_size_once_the_folder_exists(registry, tmp_pa
 
 def test_a_deployment_in_an_object_store_has_only_the_disk_of_its_work(registry, tmp_path):
     places = {"home": "s3a://bucket/home", "checkpoints": "s3a://bucket/checkpoints", "work": str(tmp_path)}
-    expose_process(registry, Settings(**places), lambda: True, list)
+    expose_process(registry, Settings(**places), dict)
 
     folders = {
         sample.labels["folder"]
@@ -220,8 +230,7 @@ def test_promtool_accepts_names_types_and_help(role, tmp_path):
         metrics.leases.watch(lambda: {"record": True})
     ProcessMetrics(
         registry,
-        lambda: True,
-        lambda: [role],
+        lambda: {role: True},
         {"home": tmp_path},
         {"ssl.ca.location": str(Authority(tmp_path).certificate)},
     )

@@ -70,3 +70,15 @@ def test_a_coordinator_that_stands_still_is_not_ready():
     assert stuck.endswith(" s, and 1 records wait")
     judged.batch(1, 101, time.time())
     assert judged.readiness(101) == "ready"
+
+
+def test_a_recorder_that_has_no_batch_leaves_the_coordinator_of_its_process_ready():
+    """The alert for an absent coordinator must not fire because the tables are late."""
+    judged = Judged()
+    judged._sampler._queries = {"coordinate": None, "record": None}  # type: ignore[dict-item]
+    judged.metrics.queries.begin("record", time.time())
+    judged.batch(0, 100, time.time())
+    judged.readiness(100)
+    health = judged.metrics.health
+
+    assert (health.is_ready("coordinate"), health.is_ready("record"), health.is_ready()) == (True, False, False)

@@ -165,6 +165,6 @@ def observe(
         log.warning("%s", warning)
     stop, metrics = StopSignals().asked, ObserverMetrics(mirrors=mirrored is not None)
     roles = ["observer"] if mirrored is None else ["observer", "mirror"]
-    expose_process(metrics.registry, settings, metrics.health.is_ready, lambda: roles)
+    expose_process(metrics.registry, settings, lambda: dict.fromkeys(roles, metrics.health.is_ready()))
     with metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port):
         run_observer(connection, signing, stop, settings.limits, mirrored, metrics)

@@ -121,20 +121,30 @@ class MetricsSampler:
 
     def _judge(self) -> None:
         """Report whether this process is ready: its queries have caught up once, and read what is appended."""
-        queries, health, now_s = self._metrics.queries, self._metrics.health, time.time()
-        for name in self._queries:
-            unread, age_s = queries.unread(name), now_s - queries.ended_s(name)
-            if queries.newest(name) < 0:
-                return  # the health says so already
-            if name not in self._caught_up:
-                if unread is None or unread > _CAUGHT_UP:
-                    health.awaits(f"{name} catches up: {'records' if unread is None else f'{unread} records'} wait")
-                    return
-                self._caught_up.add(name)
-            if unread and age_s > _STUCK_S:
-                health.awaits(f"{name} has completed no batch for {age_s:.0f} s, and {unread} records wait")
-                return
-        health.ready()
+        queries, health = self._metrics.queries, self._metrics.health
+        found = {name: self._unready(name) for name in self._queries}
+        for name, unready in found.items():
+            health.judged(name, unready)
+        if any(queries.newest(name) < 0 for name in found):
+            return  # the health says so already
+        if unready := next((one for one in found.values() if one), ""):
+            health.awaits(unready)
+        else:
+            health.ready()
+
+    def _unready(self, name: str) -> str:
+        """Return why a query is not ready; empty if it is."""
+        queries = self._metrics.queries
+        if queries.newest(name) < 0:
+            return f"the first batch of {name} is not complete"
+        unread, age_s = queries.unread(name), time.time() - queries.ended_s(name)
+        if name not in self._caught_up:
+            if unread is None or unread > _CAUGHT_UP:
+                return f"{name} catches up: {'records' if unread is None else f'{unread} records'} wait"
+            self._caught_up.add(name)
+        if unread and age_s > _STUCK_S:
+            return f"{name} has completed no batch for {age_s:.0f} s, and {unread} records wait"
+        return ""
 
     def _new_reports(self, name: str, query: StreamingQuery) -> list[Progress]:
         """Return the reports since the last call, in order of time.

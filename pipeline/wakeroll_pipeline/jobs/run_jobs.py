@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import import_module
@@ -19,6 +19,7 @@ from wakeroll.keys import key_to_sign, warning_of
 from wakeroll_model import config, feature_levels
 from wakeroll_model.valid_keys import on_record
 from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.jobs.cold_start import when_reachable
 from wakeroll_pipeline.jobs.deciding import Deciding
 from wakeroll_pipeline.jobs.metrics_sampler import sampled
 from wakeroll_pipeline.jobs.recorder import Recorder
@@ -45,7 +46,6 @@ from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, refuse
 from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from wakeroll_pipeline.recovery.log_marks import marks_in, refuse_replaced
 from wakeroll_pipeline.recovery.lost_tables import refuse_lost_tables
-from wakeroll_pipeline.runtime.cold_start import when_reachable
 from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
 from wakeroll_pipeline.runtime.process_name import process_name
@@ -97,13 +97,17 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
     writes = record.NAME in jobs and not settings.is_standby
     metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)
 
-    def roles() -> Iterator[str]:
+    def roles() -> Mapping[str, bool]:
+        found, health = {}, metrics.health
         if coordinate.NAME in jobs:
-            yield _ROLES[coordinate.NAME]
-        if record.NAME in jobs:
-            yield _ROLES[record.NAME] if metrics.tables.is_exposed else "standby"
+            found[_ROLES[coordinate.NAME]] = health.is_ready(query_of(settings))
+        if record.NAME in jobs and metrics.tables.is_exposed:
+            found[_ROLES[record.NAME]] = health.is_ready(record.NAME)
+        elif record.NAME in jobs:
+            found["standby"] = health.is_ready()
+        return found
 
-    expose_process(metrics.registry, settings, metrics.health.is_ready, roles)
+    expose_process(metrics.registry, settings, roles)
     with ExitStack() as stack:
         stop.release = stack.close
         stack.enter_context(

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wakeroll.connection import is_legal
 from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll_pipeline.jobs.cold_start import when_reachable
 from wakeroll_pipeline.jobs.metrics_sampler import sampled
 from wakeroll_pipeline.jobs.supervise import POLL_S, raise_if_dead, stop_between_batches, stoppable_session
 from wakeroll_pipeline.kafka.rights_check import require_rights
@@ -18,7 +19,6 @@ from wakeroll_pipeline.metrics.metrics_server import metrics_served
 from wakeroll_pipeline.metrics.process_metrics import expose_process
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.operators.message_arrivals import arrivals
-from wakeroll_pipeline.runtime.cold_start import when_reachable
 from wakeroll_pipeline.runtime.process_lock import only_one
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 from wakeroll_pipeline.settings import Settings
@@ -66,7 +66,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
     _refuse_names(settings, topics)
     name = query_of(topics)
     metrics = RunMetrics()
-    expose_process(metrics.registry, settings, metrics.health.is_ready, lambda: [NAME])
+    expose_process(metrics.registry, settings, lambda: {NAME: metrics.health.is_ready()})
     with ExitStack() as stack:
         lock = settings.lock_file(settings.checkpoint(f"{name}.lock"))
         stack.enter_context(only_one(lock, f"taps {', '.join(topics)}"))

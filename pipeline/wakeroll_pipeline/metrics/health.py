@@ -46,6 +46,8 @@ class Health:
         self._lapse_s = lapse_s
         self._ready_s = math.inf
         """Time of the last success (s)."""
+        self._parts: dict[str, str] = {}
+        """Part of the process -> why it is not ready; empty if it is."""
         self._rounds: dict[str, float] = {}
         """Loop -> time of its last round (s)."""
         self._awaited = awaited
@@ -71,6 +73,11 @@ class Health:
             self._rounds.pop(loop, None)
             if not self._stops:
                 self._unready = self._awaited
+
+    def judged(self, part: str, unready: str) -> None:
+        """Report why a part of the process, such as a query, is not ready; an empty reason: it is."""
+        with self._lock:
+            self._parts[part] = unready
 
     def ready(self) -> None:
         """Report that work has succeeded; this has no effect on a process that is about to end."""
@@ -99,9 +106,11 @@ class Health:
         ages = ", ".join(f"{loop} {age_s:.1f} s" for loop, age_s in sorted(ages_s.items()))
         return Answer(True, f"alive: time since the last round of {ages}")
 
-    def is_ready(self) -> bool:
-        """Return whether `readiness` is good."""
-        return self.readiness().ok
+    def is_ready(self, part: str = "") -> bool:
+        """Return whether a part of the process is ready; the process itself if no part is named, or it is not known."""
+        with self._lock:
+            unready = None if self._stops else self._parts.get(part)
+        return self.readiness().ok if unready is None else not unready
 
     def readiness(self) -> Answer:
         """Return whether the last work has succeeded not long ago, and the process is not about to end."""

@@ -1,7 +1,7 @@
 """The state of a process itself: its roles and whether it is ready, room on its disks, ends of certificates."""
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -18,8 +18,7 @@ class ProcessMetrics(Collector):
     def __init__(
         self,
         registry: CollectorRegistry,
-        is_ready: Callable[[], bool],
-        roles: Callable[[], Iterable[str]],
+        roles: Callable[[], Mapping[str, bool]],
         folders: Mapping[str, Path] | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
@@ -27,12 +26,11 @@ class ProcessMetrics(Collector):
 
         Args:
             registry: receives the gauges.
-            is_ready: returns whether ``/readyz`` is 200; it is called by the threads of requests.
-            roles: returns the roles of the process at the moment, like ``coordinator``.
+            roles: returns the roles of the process at the moment, like ``coordinator`` -> whether it is ready in it;
+                it is called by the threads of requests.
             folders: name -> local folder whose disk must have room; one that does not exist yet has no series.
             config: settings of Kafka's client, which may name certificates.
         """
-        self._is_ready = is_ready
         self._roles = roles
         self._folders = folders or {}
         self._config = config or {}
@@ -56,8 +54,7 @@ class ProcessMetrics(Collector):
     def collect(self) -> list[GaugeMetricFamily]:
         """Return the gauges with their values."""
         ready, free, size, ends = found = self.describe()
-        is_ready = self._is_ready()
-        for role in self._roles():
+        for role, is_ready in self._roles().items():
             ready.add_metric([role], is_ready)
         for name, folder in self._folders.items():
             if folder.exists():
@@ -72,8 +69,7 @@ class ProcessMetrics(Collector):
 def expose_process(
     registry: CollectorRegistry,
     settings: Settings,
-    is_ready: Callable[[], bool],
-    roles: Callable[[], Iterable[str]],
+    roles: Callable[[], Mapping[str, bool]],
 ) -> None:
     """Add the metrics of a process of a deployment to a registry; see `ProcessMetrics`.
 
@@ -84,4 +80,4 @@ def expose_process(
     places = {"home": settings.warehouse.parent, "checkpoints": settings.checkpoints_folder}
     folders = {name: place.path for name, place in places.items() if place.is_local}
     config = settings.connection.config if settings.bootstrap else {}
-    ProcessMetrics(registry, is_ready, roles, folders | {"work": settings.work_folder}, config)
+    ProcessMetrics(registry, roles, folders | {"work": settings.work_folder}, config)

@@ -210,7 +210,7 @@ def serve(
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
         web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work, health)
-        expose_process(registry, settings, lambda: web.readiness()[0], lambda: ["page"])
+        expose_process(registry, settings, lambda: {"page": web.readiness()[0]})
         server = PageServer(web, source.refused)
         ready(address_of(host, listener.getsockname()[1]), server)
         try:
