@@ -7,6 +7,7 @@ there on, by their fingerprints, and a key file only holds the secrets. A proces
 
 import hmac
 from collections.abc import Mapping
+from functools import lru_cache
 
 from wakeroll_model import client_keys, config
 from wakeroll_model.client_keys import ClientKey
@@ -20,8 +21,9 @@ class MissingKeys(ValueError):
     """A process lacks the secret of a key on record, so it cannot decide as the others do."""
 
 
+@lru_cache(maxsize=4 * config.MAX_KEYS)
 def on_record(key: Key | ClientKey) -> ValidKey:
-    """Return how a key stands in a `keys` record."""
+    """Return how a key stands in a `keys` record; it is kept, because a shard is made of its state in each batch."""
     if isinstance(key, ClientKey):
         digest = _fingerprint(key.secret, client_keys.ROLE, key.groups)
         return ValidKey(key_id=key.key_id, role="client", fingerprint=digest, groups=key.groups)
