@@ -369,23 +369,6 @@ moved as (
     from handovers
     where at_ms >= $begin_ms and at_ms < $end_ms
 ),
-silences as (
-    select
-        moved.shard, moved.seq,
-        arg_max(
-            cast(nullif(regexp_extract(memberships.detail, 'no heartbeat for ([0-9]+) ms', 1), '') as bigint),
-            memberships.seq
-        ) as silent_ms
-    from moved
-    inner join memberships
-        on
-            moved.shard = memberships.shard
-            and moved.group_id = memberships.group_id
-            and moved.from_client_id = memberships.client_id
-            and memberships.seq < moved.seq
-    where moved.how = 'expired' and memberships.change = 'expired'
-    group by moved.shard, moved.seq
-),
 committed as (
     select group_id, topic, broker, queue_id, $begin_ms - 1 as at_ms, committed_offset, 0 as era, 0 as seq
     from opening_committed
@@ -430,7 +413,7 @@ each_move as (
         end as pause_ms,
         greatest(ended_then.end_offset - committed_then.committed, 0) as repeats
     from moved
-    left join silences using (shard, seq)
+    left join (select shard, seq, silent_ms from silences) as silences using (shard, seq)
     left join committed_then using (shard, seq)
     left join ended_then using (shard, seq)
 ),
