@@ -185,7 +185,7 @@ def test_a_wrong_id_is_refused_before_a_secret_is_made():
 
 
 def test_a_platform_makes_its_keys_at_the_first_start_only(tmp_path, wakeroll):
-    """Three containers start at once; whoever comes second must not replace what the first one signs with."""
+    """Three containers start at once; the second one must not replace the keys with which the first one signs."""
     file = tmp_path / "keys.toml"
 
     first, second = (wakeroll("keys", "ensure", "--file", str(file)) for _ in range(2))

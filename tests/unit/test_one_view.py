@@ -138,7 +138,7 @@ def with_snapshots_of_before(story: Story) -> Story:
 
 
 def facts_of(described: dict[str, Any]) -> dict[str, Any]:
-    """Return name -> fact, for what a snapshot of before lacks."""
+    """Return what a snapshot of an earlier release lacks, by name."""
     found = {"rebalanced": described["group"]["last_rebalance_ms"]}
     found |= {one["client_id"]: one["joined_ms"] for one in described["members"]}
     return found | {one["name"]: one["from_ms"] for one in described["queues"]}

@@ -17,6 +17,7 @@ from wakeroll.reset import ResetPlan, ResetTarget, queue_of, time_of
 from wakeroll_model import config as defaults
 from wakeroll_pipeline.cli.options import (
     Bootstrap,
+    By,
     ConfigFile,
     GroupName,
     Home,
@@ -62,9 +63,6 @@ FromGroup = Annotated[
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Carry out the plan; default: show it only.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing (the default).")]
-By = Annotated[
-    str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
-]
 
 Profile = Annotated[
     str | None, typer.Option(help=f"Preset of several settings: {' or '.join(defaults.PROFILES)} (default: wakeroll).")

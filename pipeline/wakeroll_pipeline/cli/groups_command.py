@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from rich.table import Table
 
-from wakeroll_pipeline.cli.live_answer import archived, print_age, provenance, tick_of
+from wakeroll_pipeline.cli.live_answer import archived_model, print_age, provenance, tick_of
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, Home, settings_of
 from wakeroll_pipeline.cli.output import MOST_FRAMED, Output, aligned, clock_text, write_document
 from wakeroll_pipeline.cli.watch_text import plain_text
@@ -38,8 +38,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
 
 def groups(as_json: AsJson = False, home: Home = None, config: ConfigFile = None) -> None:
     """List the groups: members, queues, epoch, and the trigger of the last rebalance."""
-    with archived(settings_of(config, home=home), out, only_states=True) as (model, _):
-        pass
+    model = archived_model(settings_of(config, home=home), out, only_states=True)
     tick_ms, view = tick_of(model), model.groups_view(time.monotonic())
     rows = [row_of(one) for one in view.groups]
     if as_json:

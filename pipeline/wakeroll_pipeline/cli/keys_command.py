@@ -1,7 +1,6 @@
 """The `keys` commands: they make keys for signed records, and show and change which keys are valid on record."""
 
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ import typer
 from msgspec import Struct
 from rich.table import Table
 
-from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.errors import InvalidUsage
 from wakeroll.keys import InvalidKeys, add_key, create_keys, entry_of, new_client_key, new_key, read_keys, warning_of
 from wakeroll.operator_name import this_user
 from wakeroll_model.client_keys import ROLE as CLIENT
@@ -21,11 +20,21 @@ from wakeroll_model.records import KEYS_LEVEL
 from wakeroll_model.signing import ROLES, Key, Keys, role_of
 from wakeroll_model.valid_keys import changed, on_record
 from wakeroll_pipeline.cli.live_answer import live_model
-from wakeroll_pipeline.cli.options import AsJson, Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from wakeroll_pipeline.cli.options import (
+    AsJson,
+    Bootstrap,
+    By,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    Prefix,
+    settings_of,
+)
 from wakeroll_pipeline.cli.output import Output, write_document
+from wakeroll_pipeline.cli.shard_requests import carry_out, text_of
 from wakeroll_pipeline.kafka.rights_check import require_rights
-from wakeroll_pipeline.kafka.shard_records import append_to_shards
-from wakeroll_pipeline.runtime.run_status import running
+from wakeroll_pipeline.runtime.run_status import name_of, running
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,10 +46,6 @@ app = typer.Typer(
     help="Make keys for signed records, and decide which are valid; docs/security.md explains how to rotate them.",
     no_args_is_help=True,
 )
-
-_ANSWER_S = 30.0
-"""Longest wait until the appended records were read back (s)."""
-_LOOK_S = 0.05
 
 RoleName = Annotated[
     str, typer.Option("--role", help=f"Role of the processes that sign with the key: {', '.join(ROLES)} or {CLIENT}.")
@@ -69,9 +74,6 @@ OwnFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The key f
 KeyIds = Annotated[list[str], typer.Argument(metavar="KEY...", help="Names of the keys.")]
 Execute = Annotated[
     bool, typer.Option("--execute", help="Change the valid keys; default: show what would be changed only.")
-]
-By = Annotated[
-    str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
 ]
 
 
@@ -220,11 +222,12 @@ def _change(settings: Settings, change: KeyChange, *, execute: bool) -> None:
             out.print(f"would become {what}. Nothing has changed; repeat the command with --execute", markup=False)
             return
         signing = _signing(own, before.values())
-        offsets = append_to_shards(settings.connection, signing, change, places)
-        with out.status("waiting for the shards"):
-            _await(model, wanted, offsets)
-        where = ", ".join(f"{topic}-{number} at {offset}" for (topic, number), offset in sorted(offsets.items()))
-        out.print(f"{what}, from these offsets on: {where}", markup=False)
+
+        def late() -> list[ControlPartition]:
+            return [place for place, valid in _valid(model).items() if valid != wanted[place]]
+
+        offsets = carry_out(settings.connection, signing, change, places, late, out)
+        out.print(f"{what}, from these offsets on: {text_of(offsets)}", markup=False)
 
 
 def refuse_without(work_folder: Path, added: Sequence[ValidKey]) -> None:
@@ -236,9 +239,8 @@ def refuse_without(work_folder: Path, added: Sequence[ValidKey]) -> None:
     for replica, status in running(work_folder).items():
         for key in added:
             if key.fingerprint not in status.fingerprints:
-                name = f"the replica {replica!r}" if replica else "`wakeroll run`"
                 raise InvalidUsage(
-                    f"{name} (process {status.pid}) lacks the key {key.key_id!r}, and would stop if it became valid; "
+                    f"{name_of(replica, status)} lacks the key {key.key_id!r}, and would stop if it became valid; "
                     "restart it with this key file first"
                 )
 
@@ -275,27 +277,6 @@ def _signing(own: Keys, valid: Iterable[Mapping[str, ValidKey]]) -> Key:
         if all(its.get(key.key_id) == on_record(key) for its in shards):
             return key
     raise InvalidKeys("the key file has no operator key that is valid on record; `wakeroll keys list` shows both")
-
-
-def _await(
-    model: "LiveModel",
-    wanted: Mapping[ControlPartition, Mapping[str, ValidKey]],
-    offsets: Mapping[ControlPartition, int],
-) -> None:
-    """Wait until the log shows the keys.
-
-    Raises:
-        WakerollError: a shard has not accepted its record.
-    """
-    deadline = time.monotonic() + _ANSWER_S
-    while late := [place for place, its in _valid(model).items() if place in offsets and its != wanted[place]]:
-        if time.monotonic() > deadline:
-            topic, partition = late[0]
-            raise WakerollError(
-                f"the record at offset {offsets[late[0]]} of {topic}-{partition} has no effect after "
-                f"{_ANSWER_S:.0f} s; the view `rejections` has the reason if the coordinator rejected it"
-            )
-        time.sleep(_LOOK_S)
 
 
 def _states(shards: Iterable[Mapping[str, ValidKey]], own: Keys) -> list[KeyState]:

@@ -85,9 +85,11 @@ def live_model(settings: Settings, out: Console, keys: Keys | None = None) -> It
         yield brokers.model
 
 
-def archived_model(settings: Settings, out: Console, group_id: str | None = None) -> "LiveModel":
+def archived_model(
+    settings: Settings, out: Console, group_id: str | None = None, *, only_states: bool = False
+) -> "LiveModel":
     """Return the state of all groups at the end of the archived log: see `archived`."""
-    with archived(settings, out, group_id) as (model, _):
+    with archived(settings, out, group_id, only_states=only_states) as (model, _):
         return model
 
 

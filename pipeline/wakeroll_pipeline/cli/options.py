@@ -160,6 +160,9 @@ EngineName = Annotated[
         "replay, the default is spark if the files have more than 8 GiB.",
     ),
 ]
+By = Annotated[
+    str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 

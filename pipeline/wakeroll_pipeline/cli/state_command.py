@@ -10,7 +10,7 @@ from rich.text import Text
 
 from wakeroll_model.shard import Shard
 from wakeroll_pipeline.cli.live_answer import (
-    archived,
+    archived_model,
     live_model,
     print_age,
     provenance,
@@ -83,8 +83,7 @@ def state(
             with live_model(settings, out) as model:
                 _answer(model, as_json)
         else:
-            with archived(settings, out, only_states=True) as (model, _):
-                _answer(model, as_json)
+            _answer(archived_model(settings, out, only_states=True), as_json)
 
 
 def _answer(model: "LiveModel", as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """The `upgrade` command: shows the feature level of each shard, and raises it."""
 
 import logging
-import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,28 +9,34 @@ import typer
 from msgspec import Struct
 from rich.table import Table
 
-from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.errors import InvalidUsage
 from wakeroll.keys import key_to_sign, warning_of
 from wakeroll.operator_name import this_user
 from wakeroll_model.events import Level
 from wakeroll_model.feature_levels import CHANGES, FIRST, NEWEST
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_pipeline.cli.live_answer import live_model
-from wakeroll_pipeline.cli.options import AsJson, Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from wakeroll_pipeline.cli.options import (
+    AsJson,
+    Bootstrap,
+    By,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    Prefix,
+    settings_of,
+)
 from wakeroll_pipeline.cli.output import Output, write_document
+from wakeroll_pipeline.cli.shard_requests import carry_out, text_of
 from wakeroll_pipeline.kafka.rights_check import require_rights
-from wakeroll_pipeline.kafka.shard_records import append_to_shards
-from wakeroll_pipeline.runtime.run_status import running
+from wakeroll_pipeline.runtime.run_status import name_of, running
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.live.live_model import LiveModel
 
 log = logging.getLogger("wakeroll")
 out = Output(highlight=False)
-
-_ANSWER_S = 30.0
-"""Longest wait until the appended records were read back (s)."""
-_LOOK_S = 0.05
 
 ToLevel = Annotated[
     int,
@@ -41,9 +47,6 @@ ToLevel = Annotated[
     ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Raise the level; default: show the levels only.")]
-By = Annotated[
-    str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
-]
 
 
 class ShardLevel(Struct, frozen=True, kw_only=True):
@@ -85,9 +88,8 @@ def upgrade(
         if execute and (places := _below(model, found, level)):
             event = Level(level=level, by=by or this_user())
             signing = key_to_sign(settings.read_keys(), "operator")
-            offsets = append_to_shards(settings.connection, signing, event, places)
-            with out.status("waiting for the shards"):
-                _await(model, offsets, level, settings.work_folder)
+            late = partial(_below_in_log, model, level, settings.work_folder)
+            offsets = carry_out(settings.connection, signing, event, places, late, out)
             found = _levels(model, settings.work_folder)
     if as_json:
         write_document({"newest_level": NEWEST, "shards": found, "raised": len(offsets)})
@@ -106,9 +108,8 @@ def refuse_older(work_folder: Path, level: int) -> None:
     """
     for replica, status in running(work_folder).items():
         if status.newest_level < level:
-            name = f"the replica {replica!r}" if replica else "`wakeroll run`"
             raise InvalidUsage(
-                f"{name} (process {status.pid}) is of an older release, which knows feature levels up to "
+                f"{name_of(replica, status)} is of an older release, which knows feature levels up to "
                 f"{status.newest_level}; restart it with this release first, then raise the level to {level}"
             )
 
@@ -137,33 +138,18 @@ def _below(model: "LiveModel", found: list[ShardLevel], level: int) -> list[Cont
         return sorted(place for place, one in model.shards.items() if one.name in low)
 
 
-def _await(model: "LiveModel", offsets: dict[ControlPartition, int], level: int, work_folder: Path) -> None:
-    """Wait until the log shows the shards at the level, and the coordinators of this home have it too.
+def _below_in_log(model: "LiveModel", level: int, work_folder: Path) -> list[ControlPartition]:
+    """Return the partitions whose shards are below a level, by the log or by a coordinator of this home.
 
-    A level has no decision as its answer. A coordinator with other keys rejects the record, though it is valid by the
-    keys of this command.
-
-    Raises:
-        WakerollError: a shard has not accepted its record.
+    A coordinator with other keys rejects the record, though it is valid by the keys of this command.
     """
-    deadline = time.monotonic() + _ANSWER_S
-    while True:
-        told = [status.shard_levels for status in running(work_folder).values()]
-        with model.lock:
-            reached = {
-                place: min([one.shard.level, *(there.get(one.name, level) for there in told)])
-                for place, one in model.shards.items()
-            }
-        low = [place for place in sorted(offsets) if reached[place] < level]
-        if not low:
-            return
-        if time.monotonic() > deadline:
-            topic, partition = low[0]
-            raise WakerollError(
-                f"the record at offset {offsets[low[0]]} of {topic}-{partition} has no effect after {_ANSWER_S:.0f} s; "
-                "the view `rejections` has the reason if the coordinator rejected it, such as another operator key"
-            )
-        time.sleep(_LOOK_S)
+    told = [status.shard_levels for status in running(work_folder).values()]
+    with model.lock:
+        return [
+            place
+            for place, one in model.shards.items()
+            if min([one.shard.level, *(there.get(one.name, level) for there in told)]) < level
+        ]
 
 
 def _table(found: list[ShardLevel]) -> Table:
@@ -178,8 +164,7 @@ def _table(found: list[ShardLevel]) -> Table:
 def _sentence(found: list[ShardLevel], level: int, offsets: dict[ControlPartition, int]) -> str:
     """Return what was done, or what can be done."""
     if offsets:
-        places = ", ".join(f"{topic}-{partition} at {offset}" for (topic, partition), offset in sorted(offsets.items()))
-        return f"raised to level {level} from these offsets on: {places}"
+        return f"raised to level {level} from these offsets on: {text_of(offsets)}"
     lowest = min((one.level for one in found), default=level)
     if lowest >= level:
         return f"all shards are at level {level} or above: there is nothing to raise"

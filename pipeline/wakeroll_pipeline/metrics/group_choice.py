@@ -12,8 +12,8 @@ OTHER = "(other)"
 class GroupChoice:
     """The chosen groups, for all metrics of a process. For any thread.
 
-    The first groups are chosen as they come. After that, whoever knows the state of all groups ranks them again and
-    again, so that names that somebody invents do not keep out those that matter.
+    The first groups are chosen as they come. Later calls of `rank` choose again, by importance, so that invented names
+    do not keep out the groups that matter.
     """
 
     def __init__(self, registry: CollectorRegistry, most: int) -> None:

@@ -88,6 +88,12 @@ def running(folder: Path) -> dict[str, Status]:
     return {name: status for name, status in found.items() if status.is_alive and status.decides}
 
 
+def name_of(replica: str, status: Status) -> str:
+    """Return what people call a coordinator of a work folder; the replica is empty for the only one."""
+    name = f"the replica {replica!r}" if replica else "`wakeroll run`"
+    return f"{name} (process {status.pid})"
+
+
 def _name(replica: str) -> str:
     """Return the name of the status file of a coordinator."""
     return FILE.replace(".", f"@{replica}.") if replica else FILE
