@@ -129,6 +129,18 @@ def test_a_child_that_ends_too_early_is_quoted(log):
     assert str(error.value) == f"a test ended with code 1; the end of {log}:\nno table\nno schema"
 
 
+def test_a_child_that_ends_later_on_has_its_reason_in_the_message(log):
+    """`up` then ends too: its terminal must show why, and not only where to look."""
+    child = python("print('working'); import sys; sys.exit('the key file lacks a key')", log)
+    child.start()
+    wait_until(lambda: not child.is_running, "it ends")
+
+    with pytest.raises(ChildFailed) as error:
+        child.check()
+
+    assert str(error.value) == f"a test ended with code 1; see {log}, which ends with:\nthe key file lacks a key"
+
+
 def test_a_child_that_is_not_ready_in_time_is_quoted(log):
     with python("import time; print('thinking', flush=True); time.sleep(600)", log) as child:
         child.wait_until(lambda: child.log_tail() == "thinking", PATIENCE_S)

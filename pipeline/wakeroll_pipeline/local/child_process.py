@@ -145,6 +145,13 @@ class Child:
                 raise ChildFailed(f"{self.name} was not ready within {timeout_s:g} s; {self._quoted_log()}")
             time.sleep(_POLL_S)
 
+    def check(self) -> None:
+        """Raise `ChildFailed` if the process has ended by itself; the message has its log and the last line of it."""
+        if not self.is_running:
+            last = self.log_tail(lines=1)
+            why = f", which ends with:\n{last}" if last else ""
+            raise ChildFailed(f"{self.name} ended with code {self.returncode}; see {self.log}{why}")
+
     def log_tail(self, lines: int = 15) -> str:
         """Return the last lines that the process wrote since its start."""
         with self.log.open("rb") as log:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from wakeroll_pipeline.local.child_process import Child, ChildFailed
+from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.settings import Settings
 
 READY_S = 120.0
@@ -31,9 +31,8 @@ class LocalPage:
         return self._child.is_running
 
     def check(self) -> None:
-        """Raise `ChildFailed` if the process has ended by itself; the message names its log."""
-        if not self.is_running:
-            raise ChildFailed(f"{self._child.name} ended with code {self._child.returncode}; see {self._child.log}")
+        """Raise `ChildFailed` if the process has ended by itself; the message has the reason."""
+        self._child.check()
 
 
 @contextmanager

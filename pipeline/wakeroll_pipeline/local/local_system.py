@@ -10,7 +10,7 @@ from msgspec import structs
 
 from wakeroll_pipeline.kafka.new_deployment import ensure_deployment
 from wakeroll_pipeline.local.broker import EmbeddedBroker
-from wakeroll_pipeline.local.child_process import Child, ChildFailed
+from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.runtime.run_status import read_status
 from wakeroll_pipeline.settings import Settings
 
@@ -47,10 +47,9 @@ class LocalSystem:
         self.jobs.wait_until(lambda: self._decides(stop), READY_S)
 
     def check(self) -> None:
-        """Raise `ChildFailed` if a process has ended by itself; the message names its log."""
+        """Raise `ChildFailed` if a process has ended by itself; the message has the reason."""
         for child in (self.observer, self.jobs):
-            if not child.is_running:
-                raise ChildFailed(f"{child.name} ended with code {child.returncode}; see {child.log}")
+            child.check()
 
     def stop(self) -> None:
         """Stop the jobs between two batches, then the observer."""
