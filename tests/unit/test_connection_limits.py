@@ -1,17 +1,24 @@
 """Clients that open connections of the page and send nothing, or never the end of a request."""
 
+import os
+import shlex
 import socket
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.support.running_processes import ROOT
 from tests.support.systems.web_site import answering
 from tests.support.waiting import wait_until
 from wakeroll.connection import Topics
 from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import HOST, free_ports
 from wakeroll_pipeline.serve import connection_limits
 from wakeroll_pipeline.serve.view_source import LiveSource
 from wakeroll_pipeline.serve.web_app import WebApp
@@ -74,3 +81,31 @@ def test_the_limit_leaves_room_for_other_files(monkeypatch):
     monkeypatch.setattr(connection_limits.resource, "getrlimit", lambda _: (256, 4_096))
 
     assert connection_limits.most_connections() == 128
+
+
+def test_many_connections_at_once_leave_no_line_in_the_log(tmp_path):
+    """A process that may open few files: asyncio accepts all that wait before it looks at the first one."""
+    [port] = free_ports(1)
+    serve = [sys.executable, "-m", "wakeroll_pipeline.cli", "serve", "--bootstrap", "127.0.0.1:1", "--port", str(port)]
+    command = ["sh", "-c", f"ulimit -n 256; exec {shlex.join([*serve, '--home', str(tmp_path)])}"]
+    with Child("serve", command, log=tmp_path / "serve.log", env=dict(os.environ), folder=ROOT) as child:
+        page = (HOST, port)
+        wait_until(lambda: answers(page), "the page answers", state=child.log_tail)
+        idle = []
+        for _ in range(500):
+            with suppress(OSError):
+                idle.append(socket.create_connection(page, timeout=10))
+
+        assert [status(page) for _ in range(3)] == [200] * 3
+        for client in idle:
+            client.close()
+        child.stop()
+        assert "Traceback" not in child.log_tail(lines=1_000)
+
+
+def answers(page: tuple[str, int]) -> bool:
+    """Whether the process listens already."""
+    try:
+        return status(page) == 200
+    except OSError:
+        return False

@@ -11,6 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 10.0
 """Longest time from the connection, or from the last answer, to the end of the next request's head (s)."""
+AT_ONCE = 32
+"""Connections that are accepted before the first of them is looked at: asyncio accepts as many in a row as may wait."""
 MAX_CONNECTIONS = 512
 """Connections at once; fewer if this process may open fewer than twice as many files."""
 

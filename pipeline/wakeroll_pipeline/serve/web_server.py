@@ -31,7 +31,7 @@ from wakeroll_pipeline.metrics.process_registry import new_registry
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.changes.change_work import Work
-from wakeroll_pipeline.serve.connection_limits import LimitedProtocol
+from wakeroll_pipeline.serve.connection_limits import AT_ONCE, LimitedProtocol
 from wakeroll_pipeline.serve.history import History
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.view_source import LiveSource
@@ -103,6 +103,7 @@ class PageServer(uvicorn.Server):
             uvicorn.Config(
                 web.app,
                 http=LimitedProtocol,
+                backlog=AT_ONCE,
                 log_level="warning",
                 log_config=None,  # its records go where those of this process go
                 access_log=False,
