@@ -135,7 +135,7 @@ def test_an_application_s_mistake_gets_one_sentence(arguments: dict[str, object]
         Consumer(**{"group_id": "billing", "topics": ["orders"], "bootstrap": NOWHERE, **arguments})
 
 
-@pytest.mark.parametrize("command", ["up", "groups --engine spark"])
+@pytest.mark.parametrize("command", ["up", "sql --engine spark groups"])
 def test_no_java_is_named(tmp_path: Path, command: str):
     """Both for what starts a broker and for what starts Spark; in a process that has no Spark from another test."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
@@ -151,7 +151,7 @@ def test_no_java_is_named(tmp_path: Path, command: str):
 
 
 @pytest.mark.parametrize(
-    ("command", "lacks"), [("up", "spark broker"), ("demo", "spark broker"), ("groups --engine spark", "spark")]
+    ("command", "lacks"), [("up", "spark broker"), ("demo", "spark broker"), ("sql --engine spark groups", "spark")]
 )
 def test_no_jars_are_named(tmp_path: Path, command: str, lacks: str):
     """An installed package, or a checkout that nobody ran `make setup` in: one command fetches all that are missing."""
