@@ -1,7 +1,7 @@
-"""What a shard costs for each member, heartbeat and commit: the slopes by which a cluster is sized.
+"""What a shard costs for each member, heartbeat, commit and signature: the slopes by which a cluster is sized.
 
-`python -m bench.shard_slopes` prints a table for shards of three sizes. It counts processor time, so other work on the
-machine makes the figures somewhat larger, but not many times.
+`python -m bench.shard_slopes` prints a table for shards of three sizes, and one of signed records. It counts processor
+time, so other work on the machine makes the figures somewhat larger, but not many times.
 """
 
 import statistics
@@ -9,11 +9,17 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from bench.population import TOPIC, Population
 from bench.text_tables import digits, duration, table
-from wakeroll_model.events import AnyEvent
+from wakeroll.keys import ALGORITHMS, new_client_key, new_client_signer, new_key, new_signer
+from wakeroll_model.events import AnyEvent, Commit, CommittedOffset, Tick
+from wakeroll_model.feature_levels import NEWEST
+from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
+from wakeroll_model.signing import Keys
 from wakeroll_pipeline.recovery.packed_states import PACKED_VERSION, pack, unpack
 
 GROUPS = (1_000, 3_000, 10_000)
@@ -83,6 +89,59 @@ def slopes_of(groups: int) -> Slopes:
     )
 
 
+class Signed(NamedTuple):
+    """Figures of one way to sign; times are ns of a processor for a record."""
+
+    how: str
+    tick_bytes: int
+    tick_sign_ns: float
+    tick_apply_ns: float
+    """All that a shard does with a tick."""
+    commit_sign_ns: float
+    commit_apply_ns: float
+    """All that a shard does with a commit of a group that does not exist."""
+
+
+def signed_by(how: str) -> Signed:
+    """Measure ticks and commits that are signed with one kind of key, or (`none`) with none."""
+    observer, client = None, None
+    for algorithm in ALGORITHMS:
+        if algorithm == how:
+            observer, client = new_key("observer", algorithm=algorithm), new_client_key("", algorithm=algorithm)
+    keys = None if observer is None or client is None else Keys.of([observer], [client])
+    tick, group_id = msgspec.json.encode(Tick()), "billing"
+    committed = CommittedOffset(queue=Queue("orders", "", 0), offset=7)
+    commit = msgspec.json.encode(
+        Commit(group_id=group_id, client_id="c1", instance_id="i1", epoch=1, offsets=[committed])
+    )
+
+    def ticks() -> list[bytes]:
+        signer = None if observer is None else new_signer(observer)
+        return [tick if signer is None else signer.sign(TOPIC, 0, None, tick, offset) for offset in range(EVENTS)]
+
+    def commits() -> list[bytes]:
+        signer = None if client is None else new_client_signer(client)
+        return [commit if signer is None else signer.sign(TOPIC, group_id.encode(), commit) for _ in range(EVENTS)]
+
+    def applied(values: list[bytes], key: bytes | None) -> float:
+        records = [Record(TOPIC, 0, offset, offset, key, value) for offset, value in enumerate(values)]
+
+        def apply(shard: Shard) -> None:
+            for record in records:
+                shard.apply(record)
+
+        return _processor_ns(apply, lambda: Shard(TOPIC, 0, 1, signatures=keys, level=NEWEST)) / EVENTS
+
+    return Signed(
+        how=how,
+        tick_bytes=len(ticks()[-1]),
+        tick_sign_ns=_processor_ns(lambda _: ticks(), lambda: None) / EVENTS,
+        tick_apply_ns=applied(ticks(), None),
+        commit_sign_ns=_processor_ns(lambda _: commits(), lambda: None) / EVENTS,
+        commit_apply_ns=applied(commits(), group_id.encode()),
+    )
+
+
 def _commit(population: Population, who: tuple[str, str], offset: int) -> AnyEvent:
     event = population.commit(*who, offset=offset)
     assert event is not None, f"{who} owns a queue"
@@ -101,7 +160,7 @@ def _processor_ns(work: Callable[[Result], object], prepare: Callable[[], Result
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     heads = (
         "members",
         "state",
@@ -128,6 +187,24 @@ def main() -> None:
         for one in map(slopes_of, GROUPS)
     ]
     print(table(heads, rows))
+    print()
+    signed_heads = ("signature", "bytes of a tick", "sign a tick", "apply it", "sign a commit", "apply it")
+    print(
+        table(
+            signed_heads,
+            [
+                (
+                    one.how,
+                    str(one.tick_bytes),
+                    duration(one.tick_sign_ns),
+                    duration(one.tick_apply_ns),
+                    duration(one.commit_sign_ns),
+                    duration(one.commit_apply_ns),
+                )
+                for one in map(signed_by, ("none", *reversed(ALGORITHMS)))
+            ],
+        )
+    )
 
 
 if __name__ == "__main__":

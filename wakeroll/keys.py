@@ -5,12 +5,15 @@ import re
 import secrets
 import stat
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar, get_args
+
+from msgspec import structs
 
 from wakeroll.errors import InvalidUsage
-from wakeroll_model import client_keys
+from wakeroll_model import client_keys, ed25519
 from wakeroll_model.client_keys import ClientKey, ClientSigner
 from wakeroll_model.signing import DEV_KEYS, ROLES, Key, Keys, Role, Signer
 
@@ -19,11 +22,19 @@ DEV_WARNING = (
     "see docs/security.md"
 )
 SECRET_BYTES = 32
+Algorithm = Literal["ed25519", "hmac"]
+"""How a key signs. A process that verifies needs the secret of an HMAC, but only the public key of Ed25519."""
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _GROUPS = re.compile(r"[A-Za-z0-9._-]{0,255}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _SECRET = re.compile(rf"[0-9a-f]{{{2 * SECRET_BYTES}}}")
+_CONTENTS = ("secret", "private_key", "public_key")
+"""The contents of an entry, one of them: the secret of an HMAC, or a private or a public key of Ed25519."""
+_FOR_OWNER, _FOR_READERS = 0o600, 0o644
+"""Modes of a file with secrets, and of one with public keys, which nobody else may replace."""
+_AnyKey = TypeVar("_AnyKey", bound=Key | ClientKey)
 
 
 class InvalidKeys(InvalidUsage):
@@ -68,27 +79,44 @@ def entry_of(key: Key | ClientKey) -> str:
     secret = "0000000000000000000000000000000000000000000000000000000000000000"
     """
     its = f'role = "client"\ngroups = "{key.groups}"' if isinstance(key, ClientKey) else f'role = "{key.role}"'
-    return f'[{key.key_id}]\n{its}\nsecret = "{key.secret.hex()}"\n'
+    name = ("private_key" if key.secret else "public_key") if key.public_key else "secret"
+    return f'[{key.key_id}]\n{its}\n{name} = "{(key.secret or key.public_key).hex()}"\n'
 
 
-def new_key(role: Role, key_id: str | None = None) -> Key:
+def new_key(role: Role, key_id: str | None = None, algorithm: Algorithm = "hmac") -> Key:
     """Create a key with a random secret; without an id, generate one that begins with the role.
 
     Raises:
         InvalidUsage: the id is not 1 to 32 characters of `[A-Za-z0-9_-]`.
+        InvalidKeys: the library of Ed25519 is not installed.
     """
-    return Key(_new_id(role, key_id), role, secrets.token_bytes(SECRET_BYTES))
+    return Key(_new_id(role, key_id), role, *_new_secret(algorithm))
 
 
-def new_client_key(groups: str, key_id: str | None = None) -> ClientKey:
+def new_client_key(groups: str, key_id: str | None = None, algorithm: Algorithm = "hmac") -> ClientKey:
     """Create a key for the clients of all groups whose names begin with `groups`.
 
     Raises:
         InvalidUsage: the id is not 1 to 32 characters of `[A-Za-z0-9_-]`, or no name of a group begins with `groups`.
+        InvalidKeys: the library of Ed25519 is not installed.
     """
     if not _GROUPS.fullmatch(groups):
         raise InvalidUsage(f"the beginning of the groups is {groups!r}; it must be as in names of groups")
-    return ClientKey(_new_id(client_keys.ROLE, key_id), groups, secrets.token_bytes(SECRET_BYTES))
+    return ClientKey(_new_id(client_keys.ROLE, key_id), groups, *_new_secret(algorithm))
+
+
+def public_half(key: _AnyKey) -> _AnyKey:
+    """Return an Ed25519 key without its private key: it verifies, and does not sign.
+
+    Raises:
+        InvalidKeys: the key is the secret of an HMAC.
+    """
+    if not key.public_key:
+        raise InvalidKeys(
+            f"the key {key.key_id!r} is the secret of an HMAC, so a process that verifies by it could also sign; "
+            "replace it by an Ed25519 key (docs/security.md, Rotating keys)"
+        )
+    return structs.replace(key, secret=b"")
 
 
 def add_key(path: Path, key: Key | ClientKey) -> None:
@@ -105,48 +133,91 @@ def add_key(path: Path, key: Key | ClientKey) -> None:
         file.write(("\n" if path.stat().st_size else "") + entry_of(key))
 
 
-def create_keys(path: Path, keys: Iterable[Key | ClientKey]) -> bool:
-    """Create a key file that only its owner can read; return False if it exists, and leave it as it is.
+def create_keys(path: Path, keys: Sequence[Key | ClientKey]) -> bool:
+    """Create a key file; return False if it exists, and leave it as it is.
 
-    It appears whole: a process that reads it meanwhile finds all keys or no file.
+    It appears whole: a process that reads it meanwhile finds all keys or no file. Only its owner can read it, unless it
+    has public keys only.
 
     Raises:
         OSError: the file cannot be written.
     """
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        unfinished.touch(mode=0o600, exist_ok=False)
-        unfinished.write_text("\n".join(map(entry_of, keys)), encoding="utf-8")
-        os.link(unfinished, path)  # fails if the file exists, as no other operation does
+        with _written(path, keys) as whole:
+            os.link(whole, path)  # fails if the file exists, as no other operation does
     except FileExistsError:
         return False
+    return True
+
+
+def replace_keys(path: Path, keys: Sequence[Key | ClientKey]) -> None:
+    """Write a key file as `create_keys` does, in place of an earlier one without secrets.
+
+    Raises:
+        InvalidKeys: the earlier file cannot be read, or has a secret, which might be its last copy.
+        OSError: the file cannot be written.
+    """
+    if path.exists() and any(key.secret for key in _read(path)[0]):
+        raise InvalidKeys(f"{path} has keys that sign, and is not replaced; name another file")
+    with _written(path, keys) as whole:
+        whole.replace(path)
+
+
+@contextmanager
+def _written(path: Path, keys: Sequence[Key | ClientKey]) -> Iterator[Path]:
+    """Write keys to a file beside `path`, which is removed if it still has its name in the end."""
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        unfinished.touch(mode=_FOR_OWNER, exist_ok=False)
+        unfinished.write_text("\n".join(map(entry_of, keys)), encoding="utf-8")
+        if not any(key.secret for key in keys):
+            unfinished.chmod(_FOR_READERS)
+        yield unfinished
     finally:
         unfinished.unlink(missing_ok=True)
-    return True
 
 
 def warning_of(path: str | Path | None) -> str:
     """Return a warning if the keys of a deployment protect nothing, or an empty string if they do.
 
-    They protect nothing if no keys are set, or if every user of the machine may read or write the file.
+    They protect nothing if no keys are set, or if every user of the machine may read or write the file. Everybody may
+    read a file of public keys.
+
+    Raises:
+        InvalidKeys: the file cannot be read.
     """
     if path is None:
         return DEV_WARNING
     mode = stat.S_IMODE(Path(path).stat().st_mode)
+    if not any(key.secret for key in _read(path)[0]):
+        exposed = (
+            f"every user of this machine may change the keys that verify, in {path} (mode {mode:o}); to fix this: "
+        )
+        return f"{exposed}chmod o-w {path}" if mode & stat.S_IWOTH else ""
     exposed = f"every user of this machine may use the keys in {path} (mode {mode:o}); to fix this: chmod 600 {path}"
     return exposed if mode & stat.S_IRWXO else ""
 
 
 def key_to_sign(keys: Keys, role: Role) -> Key:
-    """Return the key that a role signs with: the last one of the file.
+    """Return the key that a role signs with: the last one of the file that is not a public key.
 
     Raises:
-        InvalidKeys: the file has no key of the role.
+        InvalidKeys: the file has no such key of the role.
     """
     found = keys.of_role(role)
     if not found:
         raise InvalidKeys(f"there is no key of the role {role} to sign with; keys found: {', '.join(keys.by_id)}")
-    return found[-1]
+    return _able_to_sign(found, role)
+
+
+def require_role(keys: Keys, role: Role) -> None:
+    """Check that records of a role can be verified by the keys of a file.
+
+    Raises:
+        InvalidKeys: the file has no key of the role.
+    """
+    if not keys.of_role(role):
+        raise InvalidKeys(f"there is no key of the role {role} to verify with; keys found: {', '.join(keys.by_id)}")
 
 
 def new_signer(key: Key) -> Signer:
@@ -155,15 +226,15 @@ def new_signer(key: Key) -> Signer:
 
 
 def client_key_for(keys: Iterable[ClientKey], group_id: str) -> ClientKey:
-    """Return the key with which the clients of a group sign: the last one that covers the group.
+    """Return the key with which the clients of a group sign: the last one that covers it and is not a public key.
 
     Raises:
-        InvalidKeys: none of the keys covers the group.
+        InvalidKeys: none of the keys is such a key.
     """
     found = client_keys.covering(keys, group_id)
     if not found:
         raise InvalidKeys(f"there is no client key for the group {group_id!r}; a key covers the groups of its prefix")
-    return found[-1]
+    return _able_to_sign(found, client_keys.ROLE)
 
 
 def new_client_signer(key: ClientKey) -> ClientSigner:
@@ -178,20 +249,62 @@ def _new_id(role: str, key_id: str | None) -> str:
     return key_id
 
 
+def _new_secret(algorithm: Algorithm) -> tuple[bytes, bytes]:
+    """Return a random secret, and its public key if it has one."""
+    secret = secrets.token_bytes(SECRET_BYTES)
+    return secret, _public_key_of(secret) if algorithm == "ed25519" else b""
+
+
+def _public_key_of(private_key: bytes) -> bytes:
+    try:
+        return ed25519.public_key_of(private_key)
+    except ImportError:
+        raise InvalidKeys(ed25519.NEEDED) from None
+
+
+def _able_to_sign(found: list[_AnyKey], role: str) -> _AnyKey:
+    """Return the last key that is not a public key only."""
+    if able := [key for key in found if key.secret]:
+        return able[-1]
+    raise InvalidKeys(
+        f"the key {found[-1].key_id!r} of the role {role} is a public key, which only verifies; to sign, name the file "
+        "with its private key"
+    )
+
+
 def _key(path: str | Path, key_id: str, entry: Any) -> Key | ClientKey:
     """Convert an entry to a key. An error never quotes a value: it may be a secret in the wrong place."""
-    names = entry.keys() - {"groups"} if isinstance(entry, dict) else set()
-    if not _KEY_ID.fullmatch(key_id) or names != {"role", "secret"}:
-        raise InvalidKeys(f"an entry in {path} must have an id, a role and a secret, as `wakeroll keys new` prints it")
-    role, secret = entry["role"], entry["secret"]
+    contents = [name for name in _CONTENTS if isinstance(entry, dict) and name in entry]
+    if not _KEY_ID.fullmatch(key_id) or not isinstance(entry, dict):
+        raise InvalidKeys(f"an entry in {path} must have an id, a role and a key, as `wakeroll keys new` prints it")
+    if len(contents) != 1 or entry.keys() - {"groups", *contents} != {"role"}:
+        raise InvalidKeys(
+            f"key {key_id!r} in {path} must have a role and one of {', '.join(_CONTENTS)}, and nothing else, as "
+            "`wakeroll keys new` prints it"
+        )
+    role, name, content = entry["role"], contents[0], entry[contents[0]]
     if role not in ROLES and role != client_keys.ROLE:
         raise InvalidKeys(f"the role of key {key_id!r} in {path} must be {', '.join(ROLES)} or {client_keys.ROLE}")
     if (role == client_keys.ROLE) != ("groups" in entry):
         raise InvalidKeys(f"key {key_id!r} in {path}: a key of the role client must have `groups`, and no other may")
-    if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
-        raise InvalidKeys(f"the secret of key {key_id!r} in {path} must be {2 * SECRET_BYTES} hex digits")
+    if not isinstance(content, str) or not _SECRET.fullmatch(content):
+        raise InvalidKeys(f"the {name} of key {key_id!r} in {path} must be {2 * SECRET_BYTES} hex digits")
+    secret, public_key = _contents(path, key_id, name, bytes.fromhex(content))
     if role != client_keys.ROLE:
-        return Key(key_id, role, bytes.fromhex(secret))
+        return Key(key_id, role, secret, public_key)
     if not isinstance(entry["groups"], str) or not _GROUPS.fullmatch(entry["groups"]):
         raise InvalidKeys(f"`groups` of key {key_id!r} in {path} must be the beginning of names of groups")
-    return ClientKey(key_id, entry["groups"], bytes.fromhex(secret))
+    return ClientKey(key_id, entry["groups"], secret, public_key)
+
+
+def _contents(path: str | Path, key_id: str, name: str, content: bytes) -> tuple[bytes, bytes]:
+    """Return the secret and the public key of an entry; one of them may be empty."""
+    if name == "secret":
+        return content, b""
+    if not ed25519.is_available():
+        raise InvalidKeys(f"the {name} of key {key_id!r} in {path} cannot be used: {ed25519.NEEDED}")
+    if name == "private_key":
+        return content, ed25519.public_key_of(content)
+    if problem := ed25519.problem_of(content):
+        raise InvalidKeys(f"the public_key of key {key_id!r} in {path} {problem}")
+    return b"", content

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from wakeroll_model.events import AnyEvent, Cancel, Commit, Event, Failures, Heartbeat, Lock, Pull, Unlock, Unregister
 from wakeroll_model.records import Record, type_of
-from wakeroll_model.signature_bytes import is_mac, mac_of, read_signature, unsigned_end
+from wakeroll_model.signature_bytes import is_proof, proof_of, read_signature, text_of, unsigned_end
 
 ROLE = "client"
 """The role of these keys in a key file."""
@@ -26,14 +26,16 @@ _NEVER = 2**63 - 1
 
 
 class ClientKey(Struct, frozen=True):
-    """A secret with which clients of some groups sign."""
+    """A key with which clients of some groups sign."""
 
     key_id: str
     """Name of the key, `[A-Za-z0-9_-]{1,32}`; part of each signature."""
     groups: str
     """Beginning of the names of its groups; empty for all groups."""
     secret: bytes
-    """Empty if it is lost."""
+    """The secret of an HMAC, or the private key of Ed25519; empty if this process does not have it."""
+    public_key: bytes = b""
+    """The public key of Ed25519; empty for an HMAC."""
 
     def __repr__(self) -> str:
         """Return all fields except the secret."""
@@ -57,7 +59,7 @@ class ClientSigner:
         """Return the value of a record, a JSON object with at least one field, with a signature."""
         self._count += 1
         signed = value[:-1] + unsigned_end(self._key.key_id, self._name, self._count, _NEVER)
-        return signed + mac_of(self._key.secret, topic, _ANY_PARTITION, record_key, signed) + b'"}'
+        return signed + proof_of(self._key, text_of(topic, _ANY_PARTITION, record_key, signed)) + b'"}'
 
 
 def covering(keys: Iterable[ClientKey], group_id: str) -> list[ClientKey]:
@@ -65,28 +67,29 @@ def covering(keys: Iterable[ClientKey], group_id: str) -> list[ClientKey]:
     return [key for key in keys if group_id.startswith(key.groups)]
 
 
-def problem_of(keys: Iterable[ClientKey], record: Record, event: AnyEvent) -> str:
+def problem_of(keys: Iterable[ClientKey], record: Record, event: AnyEvent, level: int) -> str:
     """Return why a client's event must not take effect, as a sentence; empty if it may.
 
     Args:
         keys: the client keys of the deployment.
         record: the record as it was read.
         event: the event of the record.
+        level: feature level of the shard.
     """
     if type(event) not in FROM_CLIENTS:
         return ""
     known = covering(keys, event.group_id)  # type: ignore[union-attr]  # each of FROM_CLIENTS has one
     if not known:
         return ""
-    signature = read_signature(record.value or b"")
+    signature = read_signature(record.value or b"", level)
     if signature is None:
         return f"{_needed(event, known)}; the value does not end with a signature"
     key = next((key for key in known if key.key_id == signature.key_id), None)
     if key is None:
         return f"{_needed(event, known)}; the key {signature.key_id!r} does not cover this group"
-    if not key.secret:
+    if not (key.secret or key.public_key):
         return f"the secret of the key {key.key_id!r} is lost"
-    if not is_mac(signature.mac, mac_of(key.secret, record.topic, _ANY_PARTITION, record.key, signature.signed)):
+    if not is_proof(key, signature.proof, text_of(record.topic, _ANY_PARTITION, record.key, signature.signed)):
         return f"the signature by key {key.key_id!r} does not match this topic, key and value"
     return ""
 

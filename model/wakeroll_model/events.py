@@ -419,8 +419,8 @@ class ValidKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
         str,
         Meta(
             pattern=r"\A[0-9a-f]{32}\Z",
-            description="shows which secret is meant: the first 16 bytes, in hex, of HMAC-SHA256 with the secret, of "
-            "`wakeroll key`, the role and `groups`, separated by newlines",
+            description="shows which secret is meant: the first 16 bytes, in hex, of HMAC-SHA256 with the secret, or "
+            "with the public key of Ed25519, of `wakeroll key`, the role and `groups`, separated by newlines",
         ),
     ]
     groups: Annotated[
@@ -428,6 +428,14 @@ class ValidKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Meta(
             pattern=r"\A[A-Za-z0-9._-]{0,255}\Z",
             description="of a client key: beginning of the names of the groups whose clients must sign with it",
+        ),
+    ] = ""
+    public_key: Annotated[
+        str,
+        Meta(
+            pattern=r"\A([0-9a-f]{64})?\Z",
+            description="the public key of Ed25519, 32 bytes in hex, by which everybody verifies; empty for an HMAC, "
+            "whose secret no record contains",
         ),
     ] = ""
 

@@ -362,9 +362,9 @@ class Shard:
         if isinstance(event, Rejected):
             return event, True
         if type(event) not in SIGNED_BY:
-            problem = self._signatures.client_problem(record, event)
+            problem = self._signatures.client_problem(record, event, self._state.level)
             return refuse("signature", problem, event) if problem else event, True
-        admitted = admit(record, event, self._signatures, self._state.signers)
+        admitted = admit(record, event, self._signatures, self._state.signers, self._state.level)
         return (admitted.event, admitted.authoritative) if isinstance(admitted, Admitted) else (admitted, False)
 
     def _step(

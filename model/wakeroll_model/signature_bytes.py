@@ -1,18 +1,25 @@
-"""The bytes of a signature at the end of a record's value, and its MAC. `docs/protocol.md` defines them.
+"""The bytes of a signature at the end of a record's value, and its proof. `docs/protocol.md` defines them.
 
-A signature is ``,"signed":"<key id>:<signer>:<count>:<until>:<mac>"}``: one more field of the JSON object, so no header
-is needed and the archived value contains it.
+A signature is ``,"signed":"<key id>:<signer>:<count>:<until>:<proof>"}``: one more field of the JSON object, so no
+header is needed and the archived value contains it. The proof is a MAC or an Ed25519 signature; the key decides which.
 """
 
 import hmac
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Protocol
 
 from msgspec import Struct
 
+from wakeroll_model import ed25519
+
+PUBLIC_KEYS_LEVEL = 4
+"""First feature level at which Ed25519 signatures count; below it, they are none, as for the releases before."""
 _SUFFIX = re.compile(
-    rb',"signed":"([A-Za-z0-9_-]{1,32}):([0-9a-f]{16}):([1-9][0-9]{0,15}):([1-9][0-9]{0,18}):([0-9a-f]{32})"}\Z'
+    rb',"signed":"([A-Za-z0-9_-]{1,32}):([0-9a-f]{16}):([1-9][0-9]{0,15}):([1-9][0-9]{0,18}):'
+    rb'([0-9a-f]{32}|[A-Za-z0-9_-]{85}[AQgw])"}\Z'  # one text for each 64 bytes: the last digit has two bits of them
 )
-_LONGEST_SUFFIX = 160
+_LONGEST_SUFFIX = 192
 _MAC_DIGITS = 32
 """Hex digits of the MAC: 128 bits of HMAC-SHA256."""
 _NO_KEY = b"\xff\xff\xff\xff"
@@ -28,34 +35,66 @@ class Signature(Struct, frozen=True):
     """Number of the record, from 1; it grows with each record of the signer."""
     until: int
     """Offset in the record's partition from which on the signature is void."""
-    mac: bytes
+    proof: bytes
+    """32 hex digits of a MAC, or 86 digits of an Ed25519 signature in base64."""
     signed: bytes
-    """The part of the value that the MAC covers."""
+    """The part of the value that the proof covers."""
 
 
-def read_signature(value: bytes) -> Signature | None:
-    """Return the signature at the end of a value; None if there is none."""
+class Signing(Protocol):
+    """The part of a key with which records are signed and verified."""
+
+    @property
+    def secret(self) -> bytes:
+        """The secret of an HMAC, or the private key of Ed25519; empty if this process does not have it."""
+
+    @property
+    def public_key(self) -> bytes:
+        """The public key of Ed25519; empty for an HMAC."""
+
+
+def read_signature(value: bytes, level: int) -> Signature | None:
+    """Return the signature at the end of a value, at a feature level; None if there is none."""
     found = _SUFFIX.search(value, max(len(value) - _LONGEST_SUFFIX, 0))
     if found is None:
         return None
-    key_id, signer, count, until, mac = found.groups()
-    return Signature(key_id.decode(), signer.decode(), int(count), int(until), mac, value[: found.start(5)])
+    key_id, signer, count, until, proof = found.groups()
+    if len(proof) != _MAC_DIGITS and level < PUBLIC_KEYS_LEVEL:
+        return None
+    return Signature(key_id.decode(), signer.decode(), int(count), int(until), proof, value[: found.start(5)])
 
 
 def unsigned_end(key_id: str, signer: str, count: int, until: int) -> bytes:
-    """Return what follows the last field of a value, up to the MAC."""
+    """Return what follows the last field of a value, up to the proof."""
     return f',"signed":"{key_id}:{signer}:{count}:{until}:'.encode()
 
 
-def mac_of(secret: bytes, topic: str, partition: str, record_key: bytes | None, signed: bytes) -> bytes:
-    """Return the MAC's hex digits; the length before each part makes the bytes of any two records different.
+def proof_of(key: Signing, text: bytes) -> bytes:
+    """Return the proof of a text, as it stands in a signature; the key has its secret."""
+    assert key.secret, "nobody signs with a key without its secret"
+    if key.public_key:
+        return urlsafe_b64encode(ed25519.sign(key.secret, text)).rstrip(b"=")
+    return hmac.digest(key.secret, text, "sha256").hex()[:_MAC_DIGITS].encode()
+
+
+def is_proof(key: Signing, found: bytes, text: bytes) -> bool:
+    """Return whether a proof is that of a text by a key, which has its secret or a public key.
+
+    The key decides how the proof is verified. The time for a MAC does not depend on where it differs.
+    """
+    if key.public_key:
+        return len(found) != _MAC_DIGITS and ed25519.verifies(key.public_key, urlsafe_b64decode(found + b"=="), text)
+    return hmac.compare_digest(found, proof_of(key, text))
+
+
+def text_of(topic: str, partition: str, record_key: bytes | None, signed: bytes) -> bytes:
+    """Return what a proof covers; the length before each part makes the bytes of any two records different.
 
     Args:
-        secret: the key's secret.
         topic: the topic of the record.
         partition: the partition of the record in decimal digits; empty if the signature counts for all.
         record_key: the key of the record.
-        signed: the value up to the MAC.
+        signed: the value up to the proof.
     """
     parts = [
         _with_length(topic.encode()),
@@ -63,12 +102,7 @@ def mac_of(secret: bytes, topic: str, partition: str, record_key: bytes | None, 
         _NO_KEY if record_key is None else _with_length(record_key),
         _with_length(signed),
     ]
-    return hmac.digest(secret, b"".join(parts), "sha256").hex()[:_MAC_DIGITS].encode()
-
-
-def is_mac(found: bytes, expected: bytes) -> bool:
-    """Return whether two MACs are equal, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(found, expected)
+    return b"".join(parts)
 
 
 def _with_length(part: bytes) -> bytes:

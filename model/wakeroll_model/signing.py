@@ -8,12 +8,12 @@ from typing import Literal, Protocol, cast, get_args
 
 from msgspec import Struct
 
-from wakeroll_model import client_keys, config
+from wakeroll_model import client_keys, config, feature_levels
 from wakeroll_model.client_keys import ClientKey
 from wakeroll_model.decisions import Rejected
 from wakeroll_model.events import AnyEvent, Arrival, Configure, Event, KeyChange, Level, Reset, Route, Tick
 from wakeroll_model.records import Record, refuse, type_of
-from wakeroll_model.signature_bytes import Signature, is_mac, mac_of, read_signature, unsigned_end
+from wakeroll_model.signature_bytes import Signature, is_proof, proof_of, read_signature, text_of, unsigned_end
 
 Role = Literal["operator", "observer"]
 
@@ -32,13 +32,15 @@ SIGNED_BY: Mapping[type[Event], Role] = {
 
 
 class Key(Struct, frozen=True):
-    """A secret with which one role signs."""
+    """A key with which one role signs."""
 
     key_id: str
     """Name of the key, `[A-Za-z0-9_-]{1,32}`; part of each signature."""
     role: Role
     secret: bytes
-    """Empty if it is lost."""
+    """The secret of an HMAC, or the private key of Ed25519; empty if this process does not have it."""
+    public_key: bytes = b""
+    """The public key of Ed25519; empty for an HMAC."""
 
     def __repr__(self) -> str:
         """Return all fields except the secret."""
@@ -55,8 +57,8 @@ class Signatures(Protocol):
     def problem(self, record: Record, event: AnyEvent, signature: Signature | None) -> str:
         """Return why the signature of a record is invalid, as a sentence; empty if it is valid."""
 
-    def client_problem(self, record: Record, event: AnyEvent) -> str:
-        """Return why the event of a client must not take effect, as a sentence; empty if it may."""
+    def client_problem(self, record: Record, event: AnyEvent, level: int) -> str:
+        """Return why the event of a client must not take effect at a feature level, as a sentence; empty if it may."""
 
     def may_be_routine(self, record: Record) -> bool:
         """Return whether a heartbeat may take effect without a look at its signature; see `routine_beats`."""
@@ -92,8 +94,11 @@ class Keys(Struct, frozen=True):
 
     def roles(self) -> list[tuple[str, str]]:
         """Return the name and the role of each key; for a client key, with its groups."""
-        named = [(key.key_id, str(key.role)) for key in self.by_id.values()]
-        return named + [(key.key_id, f"{client_keys.ROLE} of {key.groups}*") for key in self.clients]
+        named: list[tuple[Key | ClientKey, str]] = [(key, str(key.role)) for key in self.by_id.values()]
+        named += [(key, f"{client_keys.ROLE} of {key.groups}*") for key in self.clients]
+        return [
+            (key.key_id, f"{role}, public key" if key.public_key and not key.secret else role) for key, role in named
+        ]
 
     def of_role(self, role: Role) -> list[Key]:
         """Return the keys of a role; the last one signs."""
@@ -116,10 +121,11 @@ class Keys(Struct, frozen=True):
             return f"no key {signature.key_id!r}; {_needed(event, role)}; keys of this role: {known}"
         if key.role != role:
             return f"the key {key.key_id!r} has the role {key.role!r}; {_needed(event, role)}"
-        if not key.secret:
+        if not (key.secret or key.public_key):
             return "" if self.may_lack else f"the secret of the key {key.key_id!r} is lost"
-        mac = mac_of(key.secret, record.topic, str(record.partition), record.key, signature.signed)
-        if not is_mac(signature.mac, mac):
+        if not is_proof(
+            key, signature.proof, text_of(record.topic, str(record.partition), record.key, signature.signed)
+        ):
             return f"the signature by key {key.key_id!r} does not match this topic, partition, key and value"
         longest = config.SIGNED_FOR[role]
         if signature.until > record.offset + longest:
@@ -129,9 +135,9 @@ class Keys(Struct, frozen=True):
             )
         return ""
 
-    def client_problem(self, record: Record, event: AnyEvent) -> str:
+    def client_problem(self, record: Record, event: AnyEvent, level: int) -> str:
         """Verify the signature of a client, if its group needs one; see `Signatures.client_problem`."""
-        return client_keys.problem_of(self.clients, record, event) if self.clients else ""
+        return client_keys.problem_of(self.clients, record, event, level) if self.clients else ""
 
     def may_be_routine(self, record: Record) -> bool:
         """Return whether no key covers the group: keys may have changed since the last heartbeat like this one."""
@@ -148,7 +154,7 @@ class OnRecord(Struct, frozen=True):
         """Return the recorded verdict."""
         return self.refused.get(record.offset, "")
 
-    def client_problem(self, record: Record, _event: AnyEvent) -> str:
+    def client_problem(self, record: Record, _event: AnyEvent, _level: int) -> str:
         """Return the recorded verdict."""
         return self.refused.get(record.offset, "")
 
@@ -184,13 +190,13 @@ class Signer:
         self._count += 1
         until = end + config.SIGNED_FOR[self._key.role]
         signed = value[:-1] + unsigned_end(self._key.key_id, self._name, self._count, until)
-        return signed + mac_of(self._key.secret, topic, str(partition), key, signed) + b'"}'
+        return signed + proof_of(self._key, text_of(topic, str(partition), key, signed)) + b'"}'
 
 
 class Signers(Struct, array_like=True):
     """The newest signers of one role and their counts, by which a shard recognizes copies of a record.
 
-    A copy has a valid MAC, but its count is not above its signer's last one, or its signature is void. A signer is
+    A copy has a valid proof, but its count is not above its signer's last one, or its signature is void. A signer is
     forgotten when all its signatures so far are void. If there are too many, the one that was silent longest is
     forgotten early, and with it all signatures that it may have made become void.
     """
@@ -248,7 +254,11 @@ def new_signers(first: int) -> dict[Role, Signers]:
 
 
 def admit(
-    record: Record, event: AnyEvent, signatures: Signatures, signers: Mapping[Role, Signers]
+    record: Record,
+    event: AnyEvent,
+    signatures: Signatures,
+    signers: Mapping[Role, Signers],
+    level: int = feature_levels.NEWEST,
 ) -> Admitted | Rejected | None:
     """Decide whether an event of a type in `SIGNED_BY` may take effect.
 
@@ -257,11 +267,14 @@ def admit(
         event: the event of the record.
         signatures: the verification to use.
         signers: the known signers of the shard, changed in place.
+        level: feature level of the shard.
 
     Returns:
         The event; its rejection by the rule ``signature`` or ``stale``; None if it is a repetition, which is ignored.
     """
-    signature = read_signature(record.value or b"")
+    # An operator that has Ed25519 keys only must be able to raise the level: releases that do not know such keys do not
+    # know the type either.
+    signature = read_signature(record.value or b"", feature_levels.NEWEST if type(event) is Level else level)
     if signature is None and type(event) is Arrival:
         return Admitted(event, authoritative=False)
     if problem := signatures.problem(record, event, signature):

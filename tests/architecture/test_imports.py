@@ -24,8 +24,12 @@ PURE = frozenset(
 `importlib` and `pkgutil` find the strategies beside each other; they read no more than an import does.
 """
 
-ONE_FILE: dict[str, frozenset[str]] = {"model/wakeroll_model/replay.py": frozenset({"argparse", "sys"})}
-"""A file -> what it alone may use besides.  The replay is a command: arguments, standard input and output."""
+ONE_FILE: dict[str, frozenset[str]] = {
+    "model/wakeroll_model/replay.py": frozenset({"argparse", "sys"}),
+    "model/wakeroll_model/ed25519.py": frozenset({"cryptography"}),
+}
+"""A file -> what it alone may use besides.  The replay is a command: arguments, standard input and output.  Ed25519 is
+too slow in Python; its library is imported when the first such key is used."""
 
 LEAVES = ("sources", "operators", "sinks")
 """Parts of the pipeline that do not know each other; a job joins them."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from wakeroll import Consumer
 from wakeroll.connection import Connection
 from wakeroll.keys import InvalidKeys, add_key, entry_of, new_client_key, new_key, read_keys
+from wakeroll_model import ed25519
 from wakeroll_model.client_keys import FROM_CLIENTS, ClientKey, ClientSigner
 from wakeroll_model.decisions import AnyDecision, Rejected
 from wakeroll_model.events import (
@@ -27,6 +28,7 @@ from wakeroll_model.events import (
     Unlock,
     Unregister,
 )
+from wakeroll_model.feature_levels import NEWEST
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record, entity_of
@@ -35,8 +37,12 @@ from wakeroll_model.shard import Shard
 from wakeroll_model.signing import DEV_KEYS, Key, Keys, OnRecord
 
 A, NEXT_A = ClientKey("a-1", "a.", bytes(32)), ClientKey("a-2", "a.", bytes([1] * 32))
+ED_A = ClientKey("a-3", "a.", bytes([5] * 32), ed25519.public_key_of(bytes([5] * 32)))
+PUBLIC_A = ClientKey("a-3", "a.", b"", ED_A.public_key)
 B = ClientKey("b-1", "b.", bytes([2] * 32))
-KEYS = Keys.of([Key("ops-1", "operator", bytes([3] * 32)), Key("obs-1", "observer", bytes([4] * 32))], [A, NEXT_A, B])
+KEYS = Keys.of(
+    [Key("ops-1", "operator", bytes([3] * 32)), Key("obs-1", "observer", bytes([4] * 32))], [A, NEXT_A, PUBLIC_A, B]
+)
 ORDERS = Queue("orders", "", 0)
 MEMBER = {"group_id": "a.billing", "client_id": "c1", "instance_id": "i1"}
 START_MS = 1_700_000_000_000
@@ -64,7 +70,7 @@ def record_of(event: AnyEvent, by: ClientKey | None = None, offset: int = 0) -> 
 
 def applied(*records: Record, keys: Keys | OnRecord = KEYS) -> list[AnyDecision]:
     """Return the decisions of a new shard on these records, which are in its partition."""
-    shard = Shard(records[0].topic, records[0].partition, 4, signatures=keys, raises=True)
+    shard = Shard(records[0].topic, records[0].partition, 4, signatures=keys, level=NEWEST, raises=True)
     return [decision for record in records for decision in shard.apply(record)]
 
 
@@ -77,7 +83,7 @@ def test_these_are_all_events_of_clients():
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-@pytest.mark.parametrize("key", [A, NEXT_A], ids=lambda key: key.key_id)
+@pytest.mark.parametrize("key", [A, NEXT_A, ED_A], ids=lambda key: key.key_id)
 def test_an_event_that_a_client_of_the_tenant_signed_takes_effect(event, key):
     """While keys are rotated, both count."""
     assert refusals(applied(record_of(event, key))) == []

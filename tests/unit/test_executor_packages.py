@@ -77,7 +77,7 @@ def test_what_packages_require_is_sent_too():
     """Pandas needs NumPy, which is a distribution of its own."""
     found = executor_packages._distributions()
 
-    assert {"msgspec", "confluent-kafka", "pandas", "pyarrow", "numpy", "six"} <= set(found)
+    assert {"msgspec", "confluent-kafka", "cryptography", "cffi", "pandas", "pyarrow", "numpy", "six"} <= set(found)
     assert found["numpy"].version == importlib.metadata.version("numpy")
     assert "pyspark" not in found
 

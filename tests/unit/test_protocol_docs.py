@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from wakeroll_model import config
+from wakeroll_model import config, ed25519
 from wakeroll_model.client_keys import FROM_CLIENTS, ClientKey
 from wakeroll_model.decisions import (
     AnyDecision,
@@ -252,12 +252,33 @@ def test_the_client_s_signature_of_the_page_is_the_one_that_a_shard_verifies():
     assert [one.rule for one in shard.apply(forged) if isinstance(one, Rejected)] == ["signature"]
 
 
+def test_the_ed25519_signatures_of_the_page_are_those_that_everybody_verifies():
+    """By the public key of the page alone, and made of its private key: a vector for libraries in other languages."""
+    [chapter] = re.findall(r"^## Ed25519 keys\n(.*?)(?=^## )", PAGE, flags=re.MULTILINE | re.DOTALL)
+    private_key, public_key = map(bytes.fromhex, re.findall(r"`([0-9a-f]{64})`", chapter))
+    configure, unregister = (line.encode() for line in re.findall(r"^\{.*\}$", chapter, flags=re.MULTILINE))
+    operator, client = Key("ops-2", "operator", b"", public_key), ClientKey("tenant-2", "tenant.", b"", public_key)
+    records = [
+        Record("wakeroll.groups", 1, 500, 0, b"billing", configure),
+        Record("wakeroll.groups", partition_of(b"tenant.billing", 4), 0, 0, b"tenant.billing", unregister),
+    ]
+
+    for record in records:
+        shard = Shard(record.topic, record.partition, 4, signatures=Keys.of([operator], [client]), level=4)
+        assert [one for one in shard.apply(record) if isinstance(one, Rejected)] == []
+    assert ed25519.public_key_of(private_key) == public_key
+    signer = Signer(structs.replace(operator, secret=private_key), "0123456789abcdef")
+    unsigned = b'{"type":"configure","group_id":"billing","settle_ms":2000}'
+    assert signer.sign("wakeroll.groups", 1, b"billing", unsigned, 500) == configure
+
+
 def test_the_fingerprints_of_the_page_are_those_of_its_secret():
     [chapter] = re.findall(r"^### keys\n(.*?)(?=^## )", PAGE, flags=re.MULTILINE | re.DOTALL)
     [example] = re.findall(r"```json\n(.*?)```", chapter, flags=re.DOTALL)
     secret = bytes(range(32))
 
     keys = [on_record(Key("ops-2", "operator", secret)), on_record(ClientKey("tenant-1", "tenant.", secret))]
+    keys.append(on_record(Key("ops-3", "operator", secret, ed25519.public_key_of(secret))))
 
     assert msgspec.json.decode(example, type=KeyChange).added == keys
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from wakeroll_model import config
+from wakeroll_model import config, ed25519
 from wakeroll_model.decisions import AnyDecision, Rejected
 from wakeroll_model.events import (
     AnyEvent,
@@ -26,6 +26,7 @@ from wakeroll_model.events import (
     Subscription,
     Tick,
 )
+from wakeroll_model.feature_levels import NEWEST
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record, entity_of, read_event
@@ -55,6 +56,15 @@ START_MS = 1_700_000_000_000
 OLD, NEW = Key("ops-1", "operator", bytes(32)), Key("ops-2", "operator", bytes([1] * 32))
 OBSERVER = Key("obs-1", "observer", bytes([2] * 32))
 KEYS = Keys.of([OLD, NEW, OBSERVER])
+ED_OPS, ED_OBSERVER = (
+    Key(role, role, private_key, ed25519.public_key_of(private_key))
+    for role, private_key in (("operator", bytes([3] * 32)), ("observer", bytes([4] * 32)))
+)
+ED_KEYS = Keys.of([ED_OPS, ED_OBSERVER])
+PUBLIC_KEYS = Keys.of(msgspec.structs.replace(key, secret=b"") for key in ED_KEYS.by_id.values())
+"""What a process has that only verifies."""
+PAIRS = [(KEYS, KEYS), (ED_KEYS, PUBLIC_KEYS)]
+"""Keys that sign, and keys that verify."""
 
 EVENTS: list[AnyEvent] = [
     Configure(group_id="billing", heartbeat_ms=2_000),
@@ -72,10 +82,12 @@ def unsigned(event: AnyEvent, offset: int = 5) -> Record:
     return Record(topic, PARTITION, offset, START_MS + offset, entity_of(event).encode() or None, value)
 
 
-def signed(event: AnyEvent, offset: int = 5, *, by: Signer | None = None, end: int | None = None) -> Record:
+def signed(
+    event: AnyEvent, offset: int = 5, *, by: Signer | None = None, end: int | None = None, keys: Keys = KEYS
+) -> Record:
     """Make the record of an event, signed by somebody new of the right role who knows the log's end."""
     record = unsigned(event, offset)
-    by = by or Signer(KEYS.of_role(SIGNED_BY[type(event)])[-1], f"{offset:016x}")
+    by = by or Signer(keys.of_role(SIGNED_BY[type(event)])[-1], f"{offset:016x}")
     known = offset if end is None else end
     return msgspec.structs.replace(
         record, value=by.sign(record.topic, record.partition, record.key, record.value or b"", known)
@@ -96,8 +108,9 @@ def rule_of(record: Record, keys: Keys = KEYS) -> str:
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_what_its_role_has_signed_is_accepted(event):
-    assert judged(signed(event)) == Admitted(event, authoritative=True)
+@pytest.mark.parametrize(("own", "others"), PAIRS, ids=["HMAC", "Ed25519"])
+def test_what_its_role_has_signed_is_accepted(event, own, others):
+    assert judged(signed(event, keys=own), others) == Admitted(event, authoritative=True)
 
 
 @pytest.mark.parametrize("event", EVENTS[:-1], ids=lambda event: type(event).__name__)
@@ -112,23 +125,23 @@ def test_an_arrival_that_nobody_has_signed_is_a_hint():
     assert judged(unsigned(arrival)) == Admitted(arrival, authoritative=False)
 
 
-@given(event=st.sampled_from(EVENTS), data=st.data())
-def test_a_flipped_bit_of_the_value_is_never_accepted(event, data):
-    """Of the event, of the signature's own fields, of the MAC or of the brackets; an arrival may become a hint."""
-    record = signed(event)
+@given(event=st.sampled_from(EVENTS), pair=st.sampled_from(PAIRS), data=st.data())
+def test_a_flipped_bit_of_the_value_is_never_accepted(event, pair, data):
+    """Of the event, of the signature's own fields, of the proof or of the brackets; an arrival may become a hint."""
+    record = signed(event, keys=pair[0])
     value = bytearray(record.value or b"")
     place = data.draw(st.integers(0, len(value) - 1))
     value[place] ^= 1 << data.draw(st.integers(0, 7))
 
-    found = judged(msgspec.structs.replace(record, value=bytes(value)))
+    found = judged(msgspec.structs.replace(record, value=bytes(value)), pair[1])
 
     assert isinstance(found, Rejected) or (isinstance(event, Arrival) and found is not None and not found.authoritative)
 
 
-@given(event=st.sampled_from(EVENTS), data=st.data())
-def test_a_flipped_bit_of_the_key_is_never_accepted(event, data):
+@given(event=st.sampled_from(EVENTS), pair=st.sampled_from(PAIRS), data=st.data())
+def test_a_flipped_bit_of_the_key_is_never_accepted(event, pair, data):
     """Whether or not the key is the one that the event belongs under."""
-    record = signed(event)
+    record = signed(event, keys=pair[0])
     key = bytearray(record.key or b"")
     if key:
         key[data.draw(st.integers(0, len(key) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -136,17 +149,20 @@ def test_a_flipped_bit_of_the_key_is_never_accepted(event, data):
     other = msgspec.structs.replace(record, key=bytes(key))
 
     if record.key is None or key:
-        assert KEYS.problem(other, event, read_signature(other.value or b"")) != ""
-        assert isinstance(judged(other), Rejected)
+        assert pair[1].problem(other, event, read_signature(other.value or b"", NEWEST)) != ""
+        assert isinstance(judged(other, pair[1]), Rejected)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize("elsewhere", [{"topic": "other.groups"}, {"partition": PARTITION + 1}])
-def test_a_signature_is_good_for_one_partition_of_one_topic(event, elsewhere):
+@pytest.mark.parametrize(("own", "others"), PAIRS, ids=["HMAC", "Ed25519"])
+def test_a_signature_is_good_for_one_partition_of_one_topic(event, elsewhere, own, others):
     """Else an operator's word to one deployment would be heard in another one that has the same keys."""
-    moved = msgspec.structs.replace(signed(event), **elsewhere)
+    moved = msgspec.structs.replace(signed(event, keys=own), **elsewhere)
 
-    assert KEYS.problem(moved, event, read_signature(moved.value or b"")).endswith("topic, partition, key and value")
+    assert others.problem(moved, event, read_signature(moved.value or b"", NEWEST)).endswith(
+        "topic, partition, key and value"
+    )
 
 
 @pytest.mark.parametrize("more", [b" ", b"\n", b"{}", b',"by":"mallory"}'])
@@ -164,7 +180,7 @@ def test_parts_cannot_be_moved_from_one_to_the_next():
     assert record.value is not None
     moved = msgspec.structs.replace(record, key=b"bill", value=b"ing" + record.value)
 
-    assert KEYS.problem(moved, EVENTS[0], read_signature(moved.value or b"")) != ""
+    assert KEYS.problem(moved, EVENTS[0], read_signature(moved.value or b"", NEWEST)) != ""
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
@@ -205,6 +221,54 @@ def test_a_refusal_says_what_was_found_and_what_is_needed(record, sentence):
 
     assert isinstance(found, Rejected)
     assert (found.rule, found.detail) == ("signature", sentence)
+
+
+def test_a_public_key_is_no_secret_of_an_hmac():
+    """Everybody knows it; a forger takes it for the secret, and hopes that the signature says how it is verified."""
+    forger = Signer(msgspec.structs.replace(ED_OPS, secret=ED_OPS.public_key, public_key=b""), "0" * 16)
+
+    found = judged(signed(EVENTS[0], by=forger), PUBLIC_KEYS)
+
+    assert isinstance(found, Rejected)
+    assert found.detail == "the signature by key 'operator' does not match this topic, partition, key and value"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 32, 85])
+def test_a_shortened_proof_is_refused(kept):
+    """Thirty-two digits of it look like a MAC."""
+    record = signed(EVENTS[0], keys=ED_KEYS)
+    value = record.value or b""
+    cut = msgspec.structs.replace(record, value=value[: len(value) - 88 + kept] + b'"}')
+
+    found = judged(cut, PUBLIC_KEYS)
+
+    assert isinstance(found, Rejected)
+    assert found.rule == "signature"
+
+
+def test_a_proof_has_one_text():
+    """The last digit has four spare bits: a decoder that ignores them would accept sixteen texts."""
+    record = signed(EVENTS[0], keys=ED_KEYS)
+    value = record.value or b""
+    digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+    texts = [value[:-3] + digits[number : number + 1] + b'"}' for number in range(64)]
+
+    accepted = [isinstance(judged(msgspec.structs.replace(record, value=one), PUBLIC_KEYS), Admitted) for one in texts]
+    assert [text for text, is_accepted in zip(texts, accepted, strict=True) if is_accepted] == [value]
+
+
+@pytest.mark.parametrize(("own", "others"), [(KEYS, ED_KEYS), (ED_KEYS, KEYS)])
+def test_one_kind_of_proof_does_not_pass_for_the_other(own, others):
+    """By a key of the same name; as after a file was made anew with the names of an old one."""
+    record = signed(EVENTS[0], keys=own)
+    name = own.of_role("operator")[-1].key_id
+    renamed = Keys.of([msgspec.structs.replace(others.of_role("operator")[-1], key_id=name)])
+
+    found = judged(record, renamed)
+
+    assert isinstance(found, Rejected)
+    assert found.detail == f"the signature by key {name!r} does not match this topic, partition, key and value"
 
 
 def test_keys_are_rotated_while_both_are_valid():

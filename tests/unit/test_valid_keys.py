@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.control_log import TOPIC
+from wakeroll_model import ed25519
 from wakeroll_model.client_keys import ClientKey, ClientSigner
 from wakeroll_model.config import MAX_KEYS
 from wakeroll_model.decisions import AnyDecision, Rejected
-from wakeroll_model.events import AnyEvent, Configure, Heartbeat, KeyChange, Subscription, Tick
+from wakeroll_model.events import AnyEvent, Configure, Heartbeat, KeyChange, Level, Subscription, Tick
 from wakeroll_model.feature_levels import NEWEST
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.records import Record
@@ -23,6 +24,18 @@ OLD, NEW = Key("ops-old", "operator", bytes([1] * 32)), Key("ops-new", "operator
 OBSERVER = Key("obs", "observer", bytes([3] * 32))
 TENANT = ClientKey("tenant", "billing", bytes([4] * 32))
 ALL = Keys.of([OLD, NEW, OBSERVER], [TENANT])
+
+
+def public_key_of(number: int) -> tuple[bytes, bytes]:
+    """Return a private key and its public key."""
+    private_key = bytes([number] * 32)
+    return private_key, ed25519.public_key_of(private_key)
+
+
+ED_OPS, ED_NEXT = Key("ed-ops", "operator", *public_key_of(11)), Key("ed-next", "operator", *public_key_of(12))
+ED_OBSERVER, ED_TENANT = Key("ed-obs", "observer", *public_key_of(13)), ClientKey("ed-t", "billing", *public_key_of(14))
+OTHER_NEXT = Key("ed-next", "operator", *public_key_of(15))
+"""A key that a file has under the name of another one."""
 FIRST = Keys.of([OLD, OBSERVER])
 BEAT = Heartbeat(group_id="billing", client_id="c1", instance_id="i1", subscriptions=[Subscription(topic="orders")])
 
@@ -32,7 +45,7 @@ class Log:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self._signers: dict[str, Signer | ClientSigner] = {}
+        self._signers: dict[Key | ClientKey, Signer | ClientSigner] = {}
 
     def add(self, event: AnyEvent, by: Key | ClientKey | None = None) -> Record:
         """Append an event, signed with a key."""
@@ -41,7 +54,7 @@ class Log:
         if by is not None:
             name = f"{len(self._signers):016x}"
             new = ClientSigner(by, name) if isinstance(by, ClientKey) else Signer(by, name)
-            signer = self._signers.setdefault(by.key_id, new)
+            signer = self._signers.setdefault(by, new)
             if isinstance(signer, ClientSigner):
                 value = signer.sign(TOPIC, key or b"", value)
             else:
@@ -52,6 +65,11 @@ class Log:
     def publish(self, *keys: Key | ClientKey, removed: tuple[str, ...] = (), by: Key = OLD) -> Record:
         """Append a record that adds and removes keys."""
         return self.add(KeyChange(added=[on_record(key) for key in keys], removed=list(removed), by="mia"), by)
+
+
+def half(key: Key) -> Key:
+    """Return a key as the file of a process has it that only verifies."""
+    return msgspec.structs.replace(key, secret=b"")
 
 
 def shard_of(keys: Signatures, body: bytes | None = None, level: int = NEWEST) -> Shard:
@@ -146,8 +164,16 @@ def test_the_same_name_with_another_secret_is_another_key():
             KeyChange(added=[on_record(ClientKey(f"t-{n}", "a.", bytes(32))) for n in range(MAX_KEYS - 1)]),
             f"{MAX_KEYS + 1} keys would be valid; at most {MAX_KEYS} may be",
         ),
+        (
+            KeyChange(added=[msgspec.structs.replace(on_record(ED_OPS), fingerprint="0" * 32)]),
+            "the fingerprint of the key 'ed-ops' is not that of its public key",
+        ),
+        (
+            KeyChange(added=[on_record(Key("ed-ops", "operator", b"", b"\1" + bytes(31)))]),
+            "the public key of 'ed-ops' is a point of small order",
+        ),
     ],
-    ids=["no operator", "no observer", "another secret", "groups", "too many"],
+    ids=["no operator", "no observer", "another secret", "groups", "too many", "fingerprint", "public key"],
 )
 def test_a_change_that_would_harm_changes_nothing(change, sentence):
     """Nobody could mend a deployment without an operator's key, or without a clock."""
@@ -259,38 +285,120 @@ def test_below_level_4_there_is_no_such_type(level):
     assert not shard.keys
 
 
+def test_public_keys_are_on_record_so_nobody_lacks_them():
+    """A new key needs no new file, neither for coordinators nor for pages."""
+    log = Log()
+    log.publish(OLD, OBSERVER, ED_OPS, ED_TENANT)
+    log.add(Configure(group_id="billing", settle_ms=2_000), ED_OPS)
+    log.add(BEAT, ED_TENANT)
+    log.add(Configure(group_id="billing", settle_ms=3_000), msgspec.structs.replace(OTHER_NEXT, key_id="ed-ops"))
+    log.add(BEAT)
+    shard = shard_of(FIRST)
+
+    refused = [one.detail for one in applied(shard, log) if isinstance(one, Rejected)]
+
+    assert refused[0] == "the signature by key 'ed-ops' does not match this topic, partition, key and value"
+    assert refused[1].startswith("heartbeat: clients of the group 'billing' must sign with one of the client keys ed-t")
+    assert len(refused) == 2
+    assert list(shard_of(FIRST, shard.body()).keys) == ["ops-old", "obs", "ed-ops", "ed-t"]
+
+
+def test_the_record_decides_which_public_key_a_name_means():
+    """A file with another key of the name neither stops its process nor makes it decide otherwise."""
+    log = Log()
+    log.publish(OLD, OBSERVER, ED_NEXT)
+    log.add(Configure(group_id="billing", settle_ms=2_000), ED_NEXT)
+    confused = Keys.of([OLD, OBSERVER, OTHER_NEXT])
+
+    assert rules(applied(shard_of(confused), log)) == []
+
+
+def test_a_process_without_the_library_does_not_decide(monkeypatch):
+    """Not by an error at the first signature, which others may have sent at any time."""
+    log = Log()
+    log.publish(OLD, OBSERVER)
+    shard = shard_of(FIRST)
+    applied(shard, log)
+    monkeypatch.setattr(ed25519, "is_available", lambda: False)
+
+    with pytest.raises(MissingKeys, match=r"cannot use: 'ed-ops'; Ed25519 keys need the extra `ed25519`; install it"):
+        shard.apply(log.publish(ED_OPS))
+
+
+@pytest.mark.parametrize("level", range(1, 4))
+def test_below_level_4_an_ed25519_signature_is_none(level):
+    """A replica of the release before reads none, so the bytes of the rejection are those of an unsigned record."""
+    log, unsigned = Log(), Log()
+    log.add(Tick(), ED_OBSERVER)
+    unsigned.add(Tick())
+    log.add(Configure(group_id="billing", settle_ms=1), ED_OPS)
+    unsigned.add(Configure(group_id="billing", settle_ms=1))
+    log.add(BEAT, ED_TENANT)
+    unsigned.add(BEAT)
+    keys = Keys.of([ED_OPS, ED_OBSERVER], [ED_TENANT])
+
+    refused, others = (applied(shard_of(keys, level=level), one) for one in (log, unsigned))
+
+    assert rules(refused) == ["signature"] * 3
+    assert [msgspec.structs.replace(one, raw="") for one in refused] == [
+        msgspec.structs.replace(one, raw="") for one in others
+    ]
+    assert rules(applied(shard_of(keys, level=4), log)) == []
+
+
+def test_an_operator_with_public_keys_only_raises_the_level():
+    """A deployment must be able to begin with them; the release before does not know the record, whoever signs it."""
+    log = Log()
+    log.add(Level(level=NEWEST), ED_OPS)
+    log.publish(ED_OPS, ED_OBSERVER, by=ED_OPS)
+    log.add(Tick(), ED_OBSERVER)
+    shard = shard_of(Keys.of([half(ED_OPS), half(ED_OBSERVER)]), level=1)
+
+    assert applied(shard, log) == []
+    assert (shard.level, list(shard.keys)) == (NEWEST, ["ed-ops", "ed-obs"])
+    assert shard.tick_ms == 3_000
+
+
 EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just(BEAT), st.sampled_from([None, TENANT])),
+        st.tuples(st.just(BEAT), st.sampled_from([None, TENANT, ED_TENANT])),
         st.tuples(st.just(Tick()), st.just(OBSERVER)),
         st.builds(
             lambda ms, by: (Configure(group_id="billing", settle_ms=ms), by),
             st.sampled_from([1, 2]),
-            st.sampled_from([OLD, NEW]),
+            st.sampled_from([OLD, NEW, ED_OPS, ED_NEXT]),
         ),
         st.builds(
             lambda added, removed, by: (KeyChange(added=[on_record(key) for key in added], removed=removed), by),
-            st.lists(st.sampled_from([OLD, NEW, OBSERVER, TENANT]), max_size=2),
-            st.lists(st.sampled_from(["ops-old", "ops-new", "obs", "tenant"]), max_size=1),
-            st.sampled_from([OLD, NEW]),
+            st.lists(st.sampled_from([OLD, NEW, OBSERVER, TENANT, ED_OPS, ED_NEXT, ED_TENANT]), max_size=2),
+            st.lists(st.sampled_from(["ops-old", "ops-new", "obs", "tenant", "ed-ops", "ed-next", "ed-t"]), max_size=1),
+            st.sampled_from([OLD, NEW, ED_OPS]),
         ),
     ),
     max_size=40,
 )
 
 
-@given(EVENTS, st.permutations([OLD, NEW, OBSERVER, Key("spare", "observer", bytes([7] * 32))]), st.integers(0, 40))
-def test_replicas_with_other_files_decide_alike_or_not_at_all(events, order, restart):
-    """The files of replicas change one after the other; here one has other keys, in another order, and restarts."""
+@given(
+    EVENTS,
+    st.permutations([OLD, NEW, OBSERVER, Key("spare", "observer", bytes([7] * 32))]),
+    st.lists(st.sampled_from([ED_OPS, half(ED_OPS), half(ED_NEXT), OTHER_NEXT, half(ED_OBSERVER)]), max_size=4),
+    st.integers(0, 40),
+)
+def test_replicas_with_other_files_decide_alike_or_not_at_all(events, order, public, restart):
+    """The files of replicas change one after the other; here one has other keys, in another order, and restarts.
+
+    Of Ed25519 keys, it has private ones, public ones, none, or another one of the name.
+    """
     log = Log()
     log.publish(OLD, OBSERVER)
     for event, by in events:
         log.add(event, by)
-    first, second = shard_of(ALL), shard_of(Keys.of(order, [TENANT]))
+    first, second = shard_of(ALL), shard_of(Keys.of([*order, *public], [TENANT]))
 
     for number, record in enumerate(log.records):
         if number == restart:
-            second = shard_of(Keys.of([*order[::-1]], [TENANT]), second.body())
+            second = shard_of(Keys.of([*public[::-1], *order[::-1]], [TENANT]), second.body())
         assert [*map(encode_decision, first.apply(record))] == [*map(encode_decision, second.apply(record))]
     assert first.body() == second.body()
 

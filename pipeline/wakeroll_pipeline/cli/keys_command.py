@@ -3,14 +3,28 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from msgspec import Struct
 from rich.table import Table
 
 from wakeroll.errors import InvalidUsage
-from wakeroll.keys import InvalidKeys, add_key, create_keys, entry_of, new_client_key, new_key, read_keys, warning_of
+from wakeroll.keys import (
+    ALGORITHMS,
+    Algorithm,
+    InvalidKeys,
+    add_key,
+    create_keys,
+    entry_of,
+    key_to_sign,
+    new_client_key,
+    new_key,
+    public_half,
+    read_keys,
+    replace_keys,
+    warning_of,
+)
 from wakeroll.operator_name import this_user
 from wakeroll_model.client_keys import ROLE as CLIENT
 from wakeroll_model.client_keys import ClientKey
@@ -68,13 +82,42 @@ KeyId = Annotated[
 ]
 NewKeyFile = Annotated[
     Path | None,
-    typer.Option("--file", metavar="FILE", help="File to which the key is appended; default: print the key."),
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="File to which the key is appended; default: print the key, if its algorithm is hmac.",
+    ),
+]
+HowToSign = Annotated[
+    str,
+    typer.Option(
+        "--algorithm",
+        help="ed25519: a process that verifies needs only the public key; counts from feature level 4 on. hmac: a "
+        "process that verifies has the secret, and could sign.",
+    ),
+]
+ObserverFile = Annotated[
+    Path | None,
+    typer.Option("--observer", metavar="FILE", help="File for the observer's keys alone, unless there is one."),
+]
+PublicFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--public",
+        metavar="FILE",
+        help="File for the public keys, for processes that only verify, unless there is one.",
+    ),
+]
+To = Annotated[
+    Path | None, typer.Option("--to", metavar="FILE", help="File to write, in place of an earlier one; default: print.")
 ]
 OwnFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The key file.")]
 KeyIds = Annotated[list[str], typer.Argument(metavar="KEY...", help="Names of the keys.")]
 Execute = Annotated[
     bool, typer.Option("--execute", help="Change the valid keys; default: show what would be changed only.")
 ]
+
+_ALGORITHM = {True: "Ed25519", False: "HMAC"}
 
 
 class KeyState(Struct, frozen=True, kw_only=True):
@@ -84,6 +127,8 @@ class KeyState(Struct, frozen=True, kw_only=True):
     role: str
     groups: str
     fingerprint: str
+    public_key: str
+    """Of an Ed25519 key, in hex; empty for the secret of an HMAC."""
     on_record: bool
     """Whether it is valid in every shard."""
     in_file: bool
@@ -95,10 +140,20 @@ def keys() -> None:
 
 
 @app.command()
-def new(role: RoleName, groups: GroupPrefix = None, key_id: KeyId = None, file: NewKeyFile = None) -> None:
-    """Make a key with a new secret, and print its entry or append it to a file."""
-    key = _new(role, groups, key_id)
+def new(
+    role: RoleName,
+    groups: GroupPrefix = None,
+    key_id: KeyId = None,
+    algorithm: HowToSign = "ed25519",
+    file: NewKeyFile = None,
+) -> None:
+    """Make a new key, and append it to a file."""
+    if algorithm not in ALGORITHMS:
+        raise InvalidUsage(f"--algorithm is {algorithm!r}; it must be one of: {', '.join(ALGORITHMS)}")
+    key = _new(role, groups, key_id, cast("Algorithm", algorithm))
     if file is None:
+        if key.public_key:
+            raise InvalidUsage("a private key is not printed; name the file to which it is appended by --file FILE")
         out.print(entry_of(key), markup=False, end="")
         return
     add_key(file, key)
@@ -106,16 +161,30 @@ def new(role: RoleName, groups: GroupPrefix = None, key_id: KeyId = None, file: 
 
 
 @app.command()
-def ensure(file: OwnFile) -> None:
+def ensure(file: OwnFile, observer: ObserverFile = None, public: PublicFile = None) -> None:
     """Make a file with new keys of an operator and an observer, unless there is one: for the first start of a platform.
 
-    Several processes may do so at once: all of them then have the same file.
+    Several processes may do so at once: all of them then have the same files.
     """
-    if create_keys(file, [new_key(role) for role in ROLES]):
-        out.print(f"made {file} with a key of each role: {', '.join(ROLES)}", markup=False)
-    else:
-        read_keys(file)
-        out.print(f"{file} exists; nothing has changed", markup=False)
+    _ensure(
+        file, [new_key(role, algorithm="ed25519") for role in ROLES], f"with a key of each role: {', '.join(ROLES)}"
+    )
+    found = read_keys(file)
+    if observer is not None:
+        _ensure(observer, found.of_role("observer"), "with the observer's keys")
+    if public is not None:
+        _ensure(public, [public_half(key) for key in found.all], "with the public keys")
+
+
+@app.command("public")
+def public_keys(file: OwnFile, to: To = None) -> None:
+    """Write the public keys of a file, by which pages, coordinators and commands verify and nobody signs."""
+    found = [public_half(key) for key in read_keys(file).all]
+    if to is None:
+        out.print("\n".join(map(entry_of, found)), markup=False, end="")
+        return
+    replace_keys(to, found)
+    out.print(f"wrote the public keys {', '.join(key.key_id for key in found)} to {to}", markup=False)
 
 
 @app.command("list")
@@ -138,7 +207,7 @@ def list_keys(
         write_document({"keys": found})
         return
     out.print(_table(found))
-    if unverified := [one.key_id for one in found if one.on_record and not one.in_file]:
+    if unverified := [one.key_id for one in found if one.on_record and not one.in_file and not one.public_key]:
         out.print(f"not verified, because the key file lacks them: signatures by {', '.join(unverified)}", markup=False)
     if not any(valid.values()):
         out.print("no keys are on record: each process accepts the keys of its own key file", markup=False)
@@ -155,7 +224,10 @@ def publish(
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Make the keys of the key file valid on record, beside those that are; first give all coordinators the file."""
+    """Make the keys of the key file valid on record, beside those that are.
+
+    First give all coordinators and pages the file, unless it has no new secret of an HMAC: public keys are on record.
+    """
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     if not settings.keys:
         raise InvalidUsage("no key file is named; use --keys FILE: the development keys are not put on record")
@@ -180,15 +252,24 @@ def remove(
     _change(settings, KeyChange(removed=key_ids, by=by or this_user()), execute=execute)
 
 
-def _new(role: str, groups: str | None, key_id: str | None) -> Key | ClientKey:
+def _ensure(file: Path, keys: Sequence[Key | ClientKey], contents: str) -> None:
+    """Make a file with keys, unless there is one, and tell which."""
+    if create_keys(file, keys):
+        out.print(f"made {file} {contents}", markup=False)
+    else:
+        read_keys(file)
+        out.print(f"{file} exists; nothing has changed", markup=False)
+
+
+def _new(role: str, groups: str | None, key_id: str | None, algorithm: Algorithm) -> Key | ClientKey:
     if role == CLIENT:
         if groups is None:
             raise InvalidUsage("--role client needs --groups PREFIX: the groups whose clients must sign with the key")
-        return new_client_key(groups, key_id)
+        return new_client_key(groups, key_id, algorithm)
     if groups is not None:
         raise InvalidUsage(f"--groups is for --role client, not for {role!r}")
     try:
-        return new_key(role_of(role), key_id)
+        return new_key(role_of(role), key_id, algorithm)
     except ValueError as error:
         raise InvalidUsage(f"--role: {error}, {CLIENT}") from None
 
@@ -233,12 +314,14 @@ def _change(settings: Settings, change: KeyChange, *, execute: bool) -> None:
 def refuse_without(work_folder: Path, added: Sequence[ValidKey]) -> None:
     """Refuse to make a key valid while a coordinator of this home runs that lacks its secret: it would stop.
 
+    Nobody lacks a public key, because the record contains it.
+
     Raises:
         InvalidUsage: there is such a coordinator; the message names its process and the key.
     """
     for replica, status in running(work_folder).items():
         for key in added:
-            if key.fingerprint not in status.fingerprints:
+            if not key.public_key and key.fingerprint not in status.fingerprints:
                 raise InvalidUsage(
                     f"{name_of(replica, status)} lacks the key {key.key_id!r}, and would stop if it became valid; "
                     "restart it with this key file first"
@@ -267,14 +350,15 @@ def _refuse_low(model: "LiveModel") -> None:
 
 
 def _signing(own: Keys, valid: Iterable[Mapping[str, ValidKey]]) -> Key:
-    """Return the last operator key of the file that every shard accepts.
+    """Return the last operator key of the file that every shard accepts, and that is not a public key.
 
     Raises:
         InvalidKeys: there is none.
     """
     shards = [its for its in valid if its]
+    key_to_sign(own, "operator")  # a file of public keys is named as such
     for key in reversed(own.of_role("operator")):
-        if all(its.get(key.key_id) == on_record(key) for its in shards):
+        if key.secret and all(its.get(key.key_id) == on_record(key) for its in shards):
             return key
     raise InvalidKeys("the key file has no operator key that is valid on record; `wakeroll keys list` shows both")
 
@@ -290,6 +374,7 @@ def _states(shards: Iterable[Mapping[str, ValidKey]], own: Keys) -> list[KeyStat
             role=key.role,
             groups=key.groups,
             fingerprint=key.fingerprint,
+            public_key=key.public_key,
             on_record=bool(every) and all(its.get(key.key_id) == key for its in every),
             in_file=key in mine,
         )
@@ -299,10 +384,10 @@ def _states(shards: Iterable[Mapping[str, ValidKey]], own: Keys) -> list[KeyStat
 
 def _table(found: Sequence[KeyState]) -> Table:
     table = Table(title="keys of signed records")
-    for name in ("key", "role", "groups", "fingerprint", "valid on record", "in the key file"):
+    for name in ("key", "role", "groups", "algorithm", "fingerprint", "valid on record", "in the key file"):
         table.add_column(name)
     for one in found:
         groups = f"{one.groups}*" if one.role == CLIENT else ""
         marks = ("yes" if one.on_record else "no", "yes" if one.in_file else "no")
-        table.add_row(one.key_id, one.role, groups, one.fingerprint, *marks)
+        table.add_row(one.key_id, one.role, groups, _ALGORITHM[bool(one.public_key)], one.fingerprint, *marks)
     return table

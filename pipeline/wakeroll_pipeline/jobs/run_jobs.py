@@ -15,8 +15,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import NotReachable, WakerollError
-from wakeroll.keys import key_to_sign, warning_of
+from wakeroll.keys import require_role, warning_of
 from wakeroll_model import config, feature_levels
+from wakeroll_model.signature_bytes import PUBLIC_KEYS_LEVEL
+from wakeroll_model.signing import Keys
 from wakeroll_model.valid_keys import on_record
 from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.jobs.cold_start import when_reachable
@@ -91,7 +93,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
     if coordinate.NAME in jobs:
         # PySpark needs pandas before the query starts: its import takes most of a second, while the JVM starts.
         threading.Thread(target=import_module, args=("pandas",), daemon=True).start()
-        key_to_sign(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
+        require_role(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
         if warning := warning_of(settings.keys):
             log.warning("%s", warning)
     writes = record.NAME in jobs and not settings.is_standby
@@ -192,7 +194,9 @@ def _run(
         if recorder is not None and not settings.is_standby and _may_record(queries, stop):
             queries.append(recorder.start())
         large: frozenset[str] = frozenset()
-        fingerprints = [] if deciding is None else [on_record(key).fingerprint for key in settings.read_keys().all]
+        unread: frozenset[str] = frozenset()
+        keys = Keys.of([]) if deciding is None else settings.read_keys()
+        fingerprints = [on_record(key).fingerprint for key in keys.all]
         log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
         sampler = stack.enter_context(sampled(settings, metrics, queries, counts))
         while not stop.asked.wait(POLL_S):
@@ -208,6 +212,7 @@ def _run(
                     sampler.add(began)
             states = _tell(settings, queries, counts, started_ms, fingerprints, decides=deciding is not None)
             large = _warn_of_large(states, large)
+            unread = _warn_of_unread(keys, counts.levels.value, unread)
             if recorder is not None:
                 recorder.take_snapshots_if_due(None if deciding is None else settings)
         log.info("stopping")
@@ -301,6 +306,24 @@ def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozense
     for name in sorted(large - known):
         log.warning("the state of %s has grown to %d MiB; see `wakeroll doctor`", name, states[name] >> 20)
     return large
+
+
+def _warn_of_unread(keys: Keys, levels: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:
+    """Warn of each shard at whose level no signature of an observer can be valid; return all such shards."""
+    observers = keys.of_role("observer")
+    if not observers or any(not key.public_key for key in observers):
+        return frozenset()
+    unread = frozenset(name for name, level in levels.items() if level < PUBLIC_KEYS_LEVEL)
+    for name in sorted(unread - known):
+        log.warning(
+            "%s is at feature level %d, but Ed25519 signatures count from level %d on, and the key file has no other "
+            "key of an observer: its ticks are rejected and its clock stands still; to mend it: "
+            "wakeroll upgrade --execute",
+            name,
+            levels[name],
+            PUBLIC_KEYS_LEVEL,
+        )
+    return unread
 
 
 def _await_record(query: StreamingQuery, connection: Connection, partitions: int, until_s: float) -> None:

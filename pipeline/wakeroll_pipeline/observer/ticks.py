@@ -14,6 +14,7 @@ from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 from wakeroll_model.config import DEFAULT_LIMITS, TICK_MS, Limits
 from wakeroll_model.events import Tick
+from wakeroll_model.feature_levels import NEWEST
 from wakeroll_model.records import Record
 from wakeroll_model.signature_bytes import read_signature
 from wakeroll_model.signing import Keys
@@ -127,7 +128,8 @@ def newest_tick(connection: Connection, keys: Keys, patience_s: float = 10.0) ->
             if value is not None and offset is not None and is_tick(value):
                 at_ms = message.timestamp()[1]
                 record = Record(topic, 0, offset, at_ms, message.key(), value)
-                problem = keys.problem(record, Tick(), read_signature(value)) if keys.of_role("observer") else ""
+                signature = read_signature(value, NEWEST)
+                problem = keys.problem(record, Tick(), signature) if keys.of_role("observer") else ""
                 newest = NewestTick(at_ms, problem)
                 verified = verified if problem else newest
             if offset is not None and offset + 1 >= after:

@@ -20,7 +20,7 @@ FOLDER = "wakeroll-packages"
 """Name of the folder in the executor's working folder into which the archive is unpacked."""
 
 _OURS = ("wakeroll_model", "wakeroll", "wakeroll_pipeline")
-_OTHERS = ("msgspec", "confluent-kafka", "pandas", "pyarrow")
+_OTHERS = ("msgspec", "confluent-kafka", "cryptography", "pandas", "pyarrow")
 """Distributions that executors import; PySpark itself is a part of the workers' Spark."""
 _NEEDLESS = frozenset({"tests", "include", "__pycache__"})
 """Folders that executors do not import: a tenth of all bytes."""
