@@ -1,17 +1,25 @@
 """Keys are rotated on a running deployment: by records, while key files change process by process."""
 
 import json
+import os
+import re
+import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from tests.support.systems.page_client import PageClient
 from tests.support.systems.replicas import coordinator, log_of
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
-from wakeroll.keys import add_key, new_client_key, new_key
+from wakeroll import Admin, Consumer
+from wakeroll.keys import InvalidKeys, add_key, new_client_key, new_key, read_keys
 from wakeroll_pipeline.kafka.new_deployment import ensure_deployment
 from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.runtime.run_status import running
 from wakeroll_pipeline.settings import Settings
 
@@ -135,3 +143,109 @@ def test_a_coordinator_that_lacks_a_key_ends_with_its_name(old, wakeroll, tmp_pa
     assert published[0] == 0, published
     assert "has valid keys on record that the key file of this process lacks" in last
     assert "'ops-2' (role operator, fingerprint" in last
+
+
+def process_of(settings: Settings, command: str, *options: str) -> Child:
+    """Describe a process of a role, in an empty folder of its own."""
+    folder = Path(settings.home).parent / command
+    folder.mkdir()
+    return Child(
+        f"wakeroll {command}",
+        [sys.executable, "-m", "wakeroll_pipeline.cli", command, *options],
+        log=settings.logs / f"{command}.log",
+        env={**os.environ, **settings.environment()},
+        folder=folder,
+    )
+
+
+def memory_of(process: Child) -> Iterator[bytes]:
+    """Yield the readable parts of the memory of a process."""
+    maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
+    with Path(f"/proc/{process.pid}/mem").open("rb", buffering=0) as memory:
+        for first, after in re.findall(r"^([0-9a-f]+)-([0-9a-f]+) r", maps, flags=re.MULTILINE):
+            start, end = int(first, 16), int(after, 16)
+            try:
+                memory.seek(start)
+                yield memory.read(end - start)
+            except (OSError, OverflowError):  # parts of the kernel
+                continue
+
+
+def found_in(process: Child, keys: list[bytes]) -> list[bool]:
+    """Return whether the memory of a process has each key, in bytes or as the text of a key file."""
+    texts = [(key, key.hex().encode()) for key in keys]
+    found = [False] * len(keys)
+    for part in memory_of(process):
+        found = [has or any(text in part for text in its) for has, its in zip(found, texts, strict=True)]
+    return found
+
+
+def shown(client: PageClient) -> str:
+    """Return the page of the group."""
+    return client.get("/groups/billing").plain
+
+
+def test_a_page_and_a_coordinator_with_public_keys_only(broker, wakeroll, tmp_path):
+    """They verify an operator's change, and nobody who gets into them can sign one: they have never had a secret."""
+    secrets = tmp_path / "of operators"
+    secrets.mkdir()
+    everything, observer, public = secrets / "all.toml", secrets / "observer.toml", tmp_path / "public.toml"
+    files = ["--file", str(everything), "--observer", str(observer), "--public", str(public)]
+    assert wakeroll("keys", "ensure", *files)[0] == 0
+    keys = read_keys(everything).all
+    private, publics = [key.secret for key in keys], [key.public_key for key in keys]
+    verifying = Settings(
+        bootstrap=broker.bootstrap,
+        prefix=f"public-{uuid.uuid4().hex[:6]}",
+        home=str(tmp_path / "home"),
+        checkpoints=str(tmp_path / "checkpoints"),
+        keys=str(public),
+    )
+    observing, operating = (structs.replace(verifying, keys=str(file)) for file in (observer, everything))
+    connection = {"bootstrap": broker.bootstrap, "prefix": verifying.prefix}
+    with ExitStack() as stack:
+        coordinates = stack.enter_context(coordinator(verifying, "--only", "coordinate", name="coordinator"))
+        stack.enter_context(process_of(observing, "observe"))
+        wait_until(
+            lambda: any(status.shard_levels for status in running(verifying.work_folder).values()),
+            "the coordinator decides about ticks",
+            patience_s=PATIENCE_WITH_SPARK_S,
+            state=lambda: log_of(coordinates),
+        )
+        cannot_sign = wakeroll("upgrade", "--execute", *where(verifying))
+        raised = wakeroll("upgrade", "--execute", *where(operating))
+        published = wakeroll("keys", "publish", "--execute", *where(operating))
+        page = stack.enter_context(process_of(verifying, "serve", "--port", "0"))
+        address = wait_until(
+            lambda: re.search(r"http://[0-9.:]+", log_of(page)), "the page is served", state=lambda: log_of(page)
+        )
+        client = PageClient(address[0])
+        wait_until(lambda: client.get("/readyz").status == 200, "the page has read the log", state=lambda: log_of(page))
+
+        with (
+            Consumer("billing", ["orders"], **connection, client_id="c1") as consumer,
+            Admin(**connection, keys=everything) as admin,
+            Admin(**connection, keys=public) as nobody,
+        ):
+            wait_until(lambda: consumer.poll(0.1) is None and "c1" in shown(client), "the page shows the member")
+            admin.configure("billing", settle_ms=1_234)
+            wait_until(lambda: "1.234 s" in shown(client), "the page shows the change", state=lambda: shown(client))
+            with pytest.raises(InvalidKeys, match=r"the key 'operator-\w+' of the role operator is a public key"):
+                nobody.configure("billing", settle_ms=1)
+            add_key(everything, new_key("operator", "ops-2", "ed25519"))
+            rotated_to = wakeroll("keys", "publish", "--execute", *where(operating))
+            with Admin(**connection, keys=everything) as successor:
+                successor.configure("billing", settle_ms=2_345)
+            wait_until(lambda: "2.345 s" in shown(client), "the page shows the change by a key that no file of its has")
+        in_memory = [found_in(process, [*private, *publics]) for process in (page, coordinates)]
+
+    assert (cannot_sign[0], "is a public key, which only verifies" in cannot_sign[2]) == (2, True), cannot_sign
+    assert "is at feature level 1, but Ed25519 signatures count from level 4 on" in log_of(coordinates)
+    assert (raised[0], published[0], rotated_to[0]) == (0, 0, 0), (raised, published, rotated_to)
+    assert in_memory == [[False, False, True, True]] * 2
+    files_of_both = [path for path in tmp_path.rglob("*") if path.is_file() and path.parent != secrets]
+    contents = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in files_of_both}
+    assert {"public.toml", "home/logs/serve.log"} <= contents.keys()
+    assert [
+        name for name, text in contents.items() for key in private if key in text or key.hex().encode() in text
+    ] == []
