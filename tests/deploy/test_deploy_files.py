@@ -50,7 +50,7 @@ needs_podman = pytest.mark.skipif(shutil.which("podman") is None, reason="podman
 def test_compose_reads_the_file():
     read = yaml.safe_load(composed(KAFKA_BOOTSTRAP="kafka-1:9092").stdout)["services"]
 
-    assert sorted(read) == sorted(services()) == ["observe", "run", "serve"]
+    assert sorted(read) == sorted(services()) == ["keys", "observe", "run", "serve"]
     assert {one["environment"]["WAKEROLL_BOOTSTRAP"] for one in read.values()} == {"kafka-1:9092"}
 
 
@@ -76,6 +76,29 @@ def test_each_service_has_few_rights_and_a_limit(name):
 def test_only_this_machine_reaches_the_page():
     """It has no login unless somebody configures one."""
     assert services()["serve"]["ports"] == ["127.0.0.1:${WAKEROLL_PORT:-8420}:8420"]
+
+
+def test_each_service_has_its_own_keys_only():
+    """Somebody who gets into the page finds nothing with which to act as operator, and no observer's key either."""
+    keys = "/var/lib/wakeroll-keys"
+    command = services()["keys"]["command"]
+    mounted = {
+        name: [volume for volume in service["volumes"] if volume.partition(":")[2].startswith(keys)]
+        for name, service in services().items()
+    }
+
+    assert command[2:] == [
+        f"--file={keys}/all/keys.toml",
+        f"--observer={keys}/observer/keys.toml",
+        f"--public={keys}/public/keys.toml",
+    ]
+    assert mounted == {
+        "keys": [f"{name}-keys:{keys}/{name}" for name in ("all", "observer", "public")],
+        "observe": [f"observer-keys:{keys}:ro"],
+        "run": [f"all-keys:{keys}:ro"],
+        "serve": [f"public-keys:{keys}:ro"],
+    }
+    assert {service["environment"]["WAKEROLL_KEYS"] for service in services().values()} == {f"{keys}/keys.toml"}
 
 
 def test_the_settings_of_units_and_of_compose_exist():

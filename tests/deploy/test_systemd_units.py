@@ -70,6 +70,24 @@ def test_a_process_may_do_little(installed, name, tell):
     tell(found[0].strip())
 
 
+@pytest.mark.parametrize(
+    ("name", "own", "others"),
+    [
+        ("wakeroll-observe.service", "observer", ["keys"]),
+        ("wakeroll-serve.service", "public", ["keys", "observer"]),
+    ],
+)
+def test_a_process_cannot_read_keys_that_it_does_not_need(name, own, others):
+    """All units share a user, so the modes of the files do not keep them apart."""
+    text = (UNITS / name).read_text(encoding="utf-8")
+    [hidden] = re.findall(r"^InaccessiblePaths=(.*)$", text, flags=re.MULTILINE)
+
+    assert re.search(rf"^ExecStart=.* --keys /etc/wakeroll/{own}\.toml$", text, flags=re.MULTILINE)
+    assert hidden.split() == [f"-/etc/wakeroll/{other}.toml" for other in others]
+    for file in ("keys", "observer", "public"):
+        assert f"{file}.toml" in (UNITS / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", ["wakeroll-run.service", "wakeroll-run@.service"])
 def test_the_jobs_get_the_signal_before_their_jvm(name):
     """Systemd would otherwise signal all processes at once, and Spark would end in the middle of a batch."""
