@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from wakeroll_pipeline.metrics.systemd_reports import LONGEST_PAUSE_S, START_S
+
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 NAMES = sorted(unit.name for unit in UNITS.glob("*.service"))
 MOST_EXPOSURE = 1.5
@@ -86,6 +88,18 @@ def test_a_process_cannot_read_keys_that_it_does_not_need(name, own, others):
     assert hidden.split() == [f"-/etc/wakeroll/{other}.toml" for other in others]
     for file in ("keys", "observer", "public"):
         assert f"{file}.toml" in (UNITS / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_unit_has_started_when_its_process_is_ready_and_a_stuck_one_is_restarted(name):
+    """Wrong settings end with code 2, and a restart would not mend them."""
+    lines = (UNITS / name).read_text(encoding="utf-8").splitlines()
+
+    assert {"Type=notify", "Restart=always", "RestartPreventExitStatus=2", "StartLimitIntervalSec=0"} <= set(lines)
+    [watchdog_s] = [int(line.removeprefix("WatchdogSec=")) for line in lines if line.startswith("WatchdogSec=")]
+    assert watchdog_s > 3 * LONGEST_PAUSE_S, "a busy machine delays a keep-alive"
+    [start_s] = [int(line.removeprefix("TimeoutStartSec=")) for line in lines if line.startswith("TimeoutStartSec=")]
+    assert start_s == START_S, "each round of a loop gives the start as much time again"
 
 
 @pytest.mark.parametrize("name", ["wakeroll-run.service", "wakeroll-run@.service"])

@@ -310,3 +310,12 @@ def test_the_query_of_a_page_is_the_query_of_its_address():
 def test_parameters_that_are_no_object_or_nested_too_deeply_are_named(text):
     with pytest.raises(InvalidUsage, match=r"strategy_params is .*it must be a JSON object"):
         settings_of({"strategy_params": text})
+
+
+def test_a_page_whose_requests_are_not_answered_is_not_alive():
+    """The threads that follow the brokers may go on meanwhile."""
+    rounds: list[str] = []
+    with answering(app_of(model_of(Story())), rounds.append):
+        wait_until(lambda: len(rounds) > 2, "the loop that answers requests runs", state=lambda: rounds)
+
+    assert set(rounds) == {"page"}

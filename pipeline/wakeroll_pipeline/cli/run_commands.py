@@ -146,6 +146,7 @@ def observe(
     from wakeroll_pipeline.metrics.metrics_server import metrics_served
     from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
     from wakeroll_pipeline.metrics.process_metrics import expose_process
+    from wakeroll_pipeline.metrics.systemd_reports import reported_to_systemd
     from wakeroll_pipeline.observer.observer_loop import observe as run_observer
 
     settings = service_settings(
@@ -166,5 +167,8 @@ def observe(
     stop, metrics = StopSignals().asked, ObserverMetrics(mirrors=mirrored is not None)
     roles = ["observer"] if mirrored is None else ["observer", "mirror"]
     expose_process(metrics.registry, settings, lambda: dict.fromkeys(roles, metrics.health.is_ready()))
-    with metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port):
+    with (
+        metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port),
+        reported_to_systemd(metrics.health),
+    ):
         run_observer(connection, signing, stop, settings.limits, mirrored, metrics)

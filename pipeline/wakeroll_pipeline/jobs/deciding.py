@@ -9,6 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wakeroll_pipeline.jobs import coordinate
 from wakeroll_pipeline.jobs.catch_up import catch_up
 from wakeroll_pipeline.jobs.era_watch import EraWatch
+from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.operators.shard_operator import Counts
 from wakeroll_pipeline.recovery.log_marks import LogWatch, marks_in
 from wakeroll_pipeline.recovery.replica_start import join
@@ -19,11 +20,12 @@ from wakeroll_pipeline.settings import Settings
 class Deciding:
     """The deciding query of this process."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, counts: Counts) -> None:
-        """Prepare; the shards will report to `counts`."""
+    def __init__(self, spark: SparkSession, settings: Settings, counts: Counts, health: Health) -> None:
+        """Prepare; the shards will report to `counts`, and a start that takes long to `health`."""
         self._spark = spark
         self._settings = settings
         self._counts = counts
+        self._health = health
         self._watch: EraWatch | None = None
         self._log_watch = LogWatch(settings)
 
@@ -40,7 +42,8 @@ class Deciding:
             watch = EraWatch(settings)  # created before the eras are read, so that it misses none
             self._watch = stack.enter_context(watch.start(join(self._spark, settings)))
         start = partial(coordinate.start, self._spark, counts=self._counts)
-        catch_up(settings, query_of(settings), topics_of(settings), start)
+        waits = partial(self._health.beat, "run")
+        catch_up(settings, query_of(settings), topics_of(settings), start, waits)
         return start(settings)
 
     def raise_if_outdated(self) -> None:

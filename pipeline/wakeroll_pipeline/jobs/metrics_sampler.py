@@ -20,6 +20,7 @@ from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.query_metrics import Progress
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
+from wakeroll_pipeline.metrics.systemd_reports import is_awaited
 from wakeroll_pipeline.operators.shard_operator import Counts
 from wakeroll_pipeline.settings import Settings
 
@@ -39,7 +40,9 @@ _STUCK_S = 60.0
 def sampled(
     settings: Settings, metrics: RunMetrics, queries: Sequence[StreamingQuery], counts: Counts | None = None
 ) -> "AbstractContextManager[MetricsSampler | None]":
-    """Return the context in which the metrics of queries are updated; it has no sampler if they are not exposed.
+    """Return the context in which the metrics of queries are updated, and with them the health of the process.
+
+    It has no sampler if neither is read: metrics are not exposed, and systemd does not wait for reports.
 
     Args:
         settings: the brokers, and whether metrics are exposed.
@@ -47,7 +50,8 @@ def sampled(
         queries: the running queries.
         counts: the shards' reports, if one of the queries runs the machines.
     """
-    return MetricsSampler(metrics, queries, settings.connection, counts) if settings.metrics_port else nullcontext()
+    is_read = settings.metrics_port or is_awaited()
+    return MetricsSampler(metrics, queries, settings.connection, counts) if is_read else nullcontext()
 
 
 class MetricsSampler:

@@ -42,6 +42,7 @@ from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
 from wakeroll_pipeline.metrics.process_metrics import expose_process
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
+from wakeroll_pipeline.metrics.systemd_reports import reported_to_systemd
 from wakeroll_pipeline.operators.shard_operator import Counts
 from wakeroll_pipeline.recovery.batch_files import discard_incomplete
 from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, refuse_foreign
@@ -115,6 +116,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         stack.enter_context(
             metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
         )
+        stack.enter_context(reported_to_systemd(metrics.health))
         locks, publisher = when_reachable(lambda: _prepare(settings, jobs, stack), metrics.health)
         _run(settings, jobs, stop, metrics, locks, publisher)
 
@@ -186,7 +188,7 @@ def _run(
         started_ms = now_ms()
         counts = Counts.start(spark)
         metrics.watch_jvm(jvm_of(spark))
-        deciding = Deciding(spark, settings, counts) if coordinate.NAME in jobs else None
+        deciding = Deciding(spark, settings, counts, metrics.health) if coordinate.NAME in jobs else None
         recorder = Recorder(spark, settings, metrics, locks, started_ms, publisher) if record.NAME in jobs else None
         stop.finish()
         if deciding is not None:

@@ -18,6 +18,7 @@ from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
 from wakeroll_pipeline.metrics.process_metrics import expose_process
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
+from wakeroll_pipeline.metrics.systemd_reports import reported_to_systemd
 from wakeroll_pipeline.operators.message_arrivals import arrivals
 from wakeroll_pipeline.runtime.process_lock import only_one
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
@@ -73,6 +74,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
         stack.enter_context(
             metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
         )
+        stack.enter_context(reported_to_systemd(metrics.health))
         when_reachable(lambda: _check(settings, topics), metrics.health)
         spark = stack.enter_context(stoppable_session(settings, f"wakeroll {NAME}", stop))
         metrics.watch_jvm(jvm_of(spark))

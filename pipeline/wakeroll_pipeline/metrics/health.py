@@ -50,6 +50,8 @@ class Health:
         """Part of the process -> why it is not ready; empty if it is."""
         self._rounds: dict[str, float] = {}
         """Loop -> time of its last round (s)."""
+        self.rounds = 0
+        """Rounds that all loops have begun: a number that grows while the process gets on."""
         self._awaited = awaited
         self._unready = awaited
         self._stops = False
@@ -60,6 +62,7 @@ class Health:
         with self._lock:
             if not self._stops:
                 self._rounds[loop] = self._clock()
+                self.rounds += 1
 
     def awaits(self, what: str) -> None:
         """Report what this process waits for, as a sentence without its period, until `begun`."""

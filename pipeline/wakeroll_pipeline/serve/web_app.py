@@ -220,7 +220,7 @@ class WebApp:
         ok, reason = self.readiness()
         return PlainTextResponse(f"{reason}\n", 200 if ok else 503)
 
-    def readiness(self) -> tuple[bool, str]:
+    def readiness(self) -> process_health.Answer:
         """Return whether the log was read to its end, and the reason.
 
         A page that has a state stays ready while the brokers are away: it shows the state and the outage, and without
@@ -229,11 +229,11 @@ class WebApp:
         health = self._source.health()
         if health.state == "starting" or health.read < health.to_read:
             reading = f"reading the log: {health.read} of {health.to_read} records"
-            return False, "\n".join([reading, *(one.text for one in health.notices)])
+            return process_health.Answer(False, "\n".join([reading, *(one.text for one in health.notices)]))
         broken = [one.text for one in health.notices if one.kind == "broker-gone"]
         if broken and not health.as_of_ms:
-            return False, broken[0]
-        return True, "\n".join(["ready", *(one.text for one in health.notices)])
+            return process_health.Answer(False, broken[0])
+        return process_health.Answer(True, "\n".join(["ready", *(one.text for one in health.notices)]))
 
     def metrics(self, _request: Request) -> Response:
         """Return all metrics in Prometheus' format; in a thread of its own, because there may be many."""

@@ -28,6 +28,7 @@ from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.process_metrics import expose_process
 from wakeroll_pipeline.metrics.process_registry import new_registry
+from wakeroll_pipeline.metrics.systemd_reports import reported_to_systemd
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.changes.change_work import Work
@@ -92,12 +93,18 @@ class ReadLedger(threading.Thread):
 class PageServer(uvicorn.Server):
     """Answers the requests of an application, and ends its open streams first when it is stopped."""
 
-    def __init__(self, web: WebApp, refused: Callable[[], LoginFailed | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        web: WebApp,
+        refused: Callable[[], LoginFailed | None] = lambda: None,
+        beat: Callable[[str], object] = lambda _: None,
+    ) -> None:
         """Prepare.
 
         Args:
             web: the application.
             refused: returns why the process should end, or None; it is asked ten times a second.
+            beat: receives a name as often: the loop that answers requests runs.
         """
         super().__init__(
             uvicorn.Config(
@@ -116,9 +123,11 @@ class PageServer(uvicorn.Server):
         )
         self._web = web
         self._refused = refused
+        self._beat = beat
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether the server should stop."""
+        self._beat("page")
         return await super().on_tick(counter) or self._refused() is not None
 
     @contextmanager
@@ -211,11 +220,12 @@ def serve(
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
         web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work, health)
-        expose_process(registry, settings, lambda: {"page": web.readiness()[0]})
-        server = PageServer(web, source.refused)
+        expose_process(registry, settings, lambda: {"page": web.readiness().ok})
+        server = PageServer(web, source.refused, health.beat)
         ready(address_of(host, listener.getsockname()[1]), server)
         try:
-            server.run(sockets=[listener])
+            with reported_to_systemd(health, web.readiness):
+                server.run(sockets=[listener])
         finally:
             history.close()
         if refused := source.refused():

@@ -1,7 +1,7 @@
 """The web page, served by a thread of this process, for tests that open it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,10 +28,13 @@ def served(settings: Settings, access: AccessOptions | None = None, port: int = 
 
 
 @contextmanager
-def answering(web: WebApp) -> Iterator[str]:
-    """Serve an application on a port that the system chooses; provide its address without the last slash."""
+def answering(web: WebApp, beat: Callable[[str], object] = lambda _: None) -> Iterator[str]:
+    """Serve an application on a port that the system chooses; provide its address without the last slash.
+
+    `beat` receives the name of the loop that answers.
+    """
     with listening("127.0.0.1", 0) as listener:
-        server = PageServer(web)
+        server = PageServer(web, beat=beat)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         wait_until(lambda: server.started, "the server answers")
