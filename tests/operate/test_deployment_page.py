@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
+from tests.support.running_processes import ROOT, run_process
 from tests.support.systems.secured_broker import ADMIN, ANSWER_S, SecuredBroker
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer, Producer
@@ -21,7 +22,7 @@ from wakeroll_pipeline.local.ports import free_ports
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 SCRIPTS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 LINES = [line for script in SCRIPTS for line in script.splitlines()]
 SETTINGS = dict(re.findall(r"```toml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
@@ -177,14 +178,26 @@ def test_the_commands_of_the_page_make_a_deployment_that_can_be_restored(newcome
     newcomer.run(lines("wakeroll check")[0])
 
     wait_until(lambda: "snapshots of" in jobs.log.read_text(), "there is a snapshot", state=jobs.log_tail)
+    backup, checkpoints = lines("wakeroll restore")
+    data, ready = newcomer.folder / "data", lines("curl")[0]
+    copied = run_process(
+        [sys.executable, ROOT / "deploy" / "backup" / "copy_tables.py", data, newcomer.folder / "backup"]
+    )
+    assert copied.returncode == 0, copied.stderr
     jobs.stop()
-    shutil.rmtree(newcomer.folder / "data" / "checkpoints")
+    shutil.rmtree(data)
+    (newcomer.folder / "backup").rename(data)
+    assert "shards continue in their era" in newcomer.run(backup)
+    restored = newcomer.start(run)
+    wait_until(lambda: newcomer.answers(ready), "it runs", patience_s=PATIENCE_WITH_SPARK_S, state=restored.log_tail)
+
+    restored.stop()
+    shutil.rmtree(data / "checkpoints")
     refused = newcomer.attempt(run)
     assert refused.returncode != 0
     assert "wakeroll restore" in refused.stderr
-    assert "shards continue in their era" in newcomer.run(lines("wakeroll restore")[0])
+    assert "shards continue in their era" in newcomer.run(checkpoints)
     again = newcomer.start(run)
-    ready = lines("curl")[0]
     wait_until(lambda: newcomer.answers(ready), "it runs again", patience_s=PATIENCE_WITH_SPARK_S, state=again.log_tail)
     send(newcomer, 2)
     assert consume(newcomer, 2) == [5, 6], "offsets continue"

@@ -4,11 +4,13 @@ import json
 import mmap
 import os
 import re
+import shutil
+import signal
 import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -33,14 +35,14 @@ SMALL = "192m"
 """Size of a disk that holds a young deployment."""
 
 
-def services_of(fleet: Fleet, folder: Path) -> ServiceCommands:
-    """Return the commands that stop and start `wakeroll run`."""
+def services_of(fleet: Fleet, folder: Path, **more: Callable[[], object]) -> ServiceCommands:
+    """Return the commands that stop and start `wakeroll run`, and others by their names."""
 
     def start() -> None:
         if not fleet.system.jobs.is_running:
             fleet.system.jobs.start()
 
-    return ServiceCommands(folder / "services", {"stop-run": fleet.system.jobs.stop, "start-run": start})
+    return ServiceCommands(folder / "services", {"stop-run": fleet.system.jobs.stop, "start-run": start, **more})
 
 
 def drill(name: str, fleet: Fleet, services: ServiceCommands, *options: str) -> str:
@@ -99,6 +101,56 @@ def test_lost_checkpoints_are_restored_from_snapshots(broker: EmbeddedBroker, sp
 
     assert "8 of 8 shards continue in their era" in said
     fleet.check(spark)
+
+
+def test_a_copy_of_the_tables_made_while_they_are_written_is_restored(broker: EmbeddedBroker, spark, tmp_path: Path):
+    """It is older than the decisions: the log has what it lacks, and every row is there once."""
+    with Fleet(broker.bootstrap, tmp_path) as fleet, services_of(fleet, tmp_path) as services:
+        fleet.wait_for_more(300)
+        said = drill("restore_from_backup.py", fleet, services)
+        fleet.wait_for_more(300)
+        fleet.wait_until_consumed()
+
+    assert "8 of 8 shards continue in their era" in said
+    fleet.check(spark)
+
+
+def test_a_snapshot_of_the_volume_is_restored(broker: EmbeddedBroker, spark, tmp_path: Path):
+    """It has tables and checkpoints as they were in one moment, in the middle of batches."""
+    home = tmp_path / "home"
+    with ExitStack() as stack:
+        fleet = stack.enter_context(Fleet(broker.bootstrap, tmp_path, checkpoints=str(home / "checkpoints")))
+
+        def snapshot() -> None:
+            """Copy the folder while none of the processes that write to it runs."""
+            with suspended(fleet.system.jobs.pid):
+                shutil.copytree(home, tmp_path / "home.drill-copy", symlinks=True)
+
+        services = stack.enter_context(services_of(fleet, tmp_path, snapshot=snapshot))
+        fleet.wait_for_more(300)
+        said = drill("restore_from_backup.py", fleet, services, "--copy", services.command("snapshot"))
+        fleet.wait_for_more(300)
+        fleet.wait_until_consumed()
+
+    assert (home / "checkpoints" / "coordinate.set-aside").is_dir()
+    assert "8 of 8 shards continue in their era" in said
+    fleet.check(spark)
+
+
+@contextmanager
+def suspended(pid: int) -> Iterator[None]:
+    """Suspend a process with all of its children, its JVM and its workers."""
+    family = [pid]
+    for parent in family:
+        children = Path(f"/proc/{parent}/task/{parent}/children")
+        family += [int(child) for child in children.read_text().split()] if children.exists() else []
+    for one in family:
+        os.kill(one, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for one in reversed(family):
+            os.kill(one, signal.SIGCONT)
 
 
 def test_a_full_disk_stops_decisions_and_nothing_is_lost(broker: EmbeddedBroker, spark, small_disk, tmp_path: Path):

@@ -30,10 +30,19 @@ FromLog = Annotated[
         help="Rebuild the state from the log in Kafka, without snapshots; records beyond its retention are lost.",
     ),
 ]
+FromSnapshots = Annotated[
+    bool,
+    typer.Option(
+        "--from-snapshots",
+        help="Continue from the snapshots in the tables although there are checkpoints, such as those of a backup; "
+        "they are set aside.",
+    ),
+]
 
 
 def restore(
     from_log: FromLog = False,
+    from_snapshots: FromSnapshots = False,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     prefix: Prefix = None,
@@ -63,8 +72,10 @@ def restore(
     )
     if not from_log and not has_batches(settings) and not small_files.exists(settings.warehouse):
         raise InvalidUsage(f"no tables in {settings.warehouse}; {NO_TABLES}")
+    if from_log and from_snapshots:
+        raise InvalidUsage("--from-log excludes --from-snapshots: a state is made from one of them")
     with session(settings, out) as spark, reading(settings.warehouse):
-        restored = prepare_restore(spark, settings, from_log=from_log)
+        restored = prepare_restore(spark, settings, from_log=from_log, from_snapshots=from_snapshots)
     for plan in restored.plans.values():
         out.print(plan.text, soft_wrap=True, highlight=False)
     for note in restored.notes:

@@ -43,22 +43,28 @@ class Restored(NamedTuple):
     """Consequences for `record`, one sentence each."""
 
 
-def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool = False) -> Restored:
+def prepare_restore(
+    spark: SparkSession, settings: Settings, *, from_log: bool = False, from_snapshots: bool = False
+) -> Restored:
     """Prepare the next `run` after tables or a checkpoint were lost, or the log ends too early or was replaced.
 
     Args:
         spark: a session.
         settings: settings of the deployment.
         from_log: ignore snapshots; everything older than the log is lost.
+        from_snapshots: set the checkpoints aside first, such as those of a backup, which are older than the decisions.
 
     Raises:
-        InvalidUsage: `run` can continue from the checkpoint, or a process uses it; or the snapshots have another
-            version, or another number of partitions.
+        InvalidUsage: `run` can continue from the checkpoint, and none of the options is given; or a process uses it; or
+            the snapshots have another version, or another number of partitions.
         NotReachable: no broker answered.
     """
     query = query_of(settings)
     with ExitStack() as stack:
         locks = stack.enter_context(process_locks(settings, [COORDINATE]))
+        if from_snapshots:
+            begin_recording_again(settings, stack)
+            set_aside(settings.checkpoint(query))
         notes = restore_tables(settings, stack) or _restore_recording(settings, stack)
         ahead = ahead_of(settings, query) if has_batches(settings) else None
         others: frozenset[ControlPartition] = frozenset()
