@@ -5,13 +5,16 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.manifests import FOLDER, Manifests
+from tests.support.running_processes import run_process
 from tests.support.systems.kube_cluster import MISSING, KubeCluster
 from tests.support.waiting import wait_until
 
@@ -58,7 +61,7 @@ def test_the_pods_come_up_and_a_drain_moves_them(cluster, namespace, overlay):
     manifests = Manifests.rendered(overlay)
     _provide_volumes(cluster, namespace, manifests)
     cluster.kubectl("apply", "-n", namespace, "-f", str(FOLDER / "rendered" / f"{overlay}.yaml"))
-    expected = sum(pod.workload["spec"]["replicas"] for pod in manifests.processes)
+    expected = sum(workload["spec"]["replicas"] for workload in manifests.workloads)
 
     def running() -> dict[str, str]:
         return running_in(cluster, namespace)
@@ -133,6 +136,9 @@ def test_the_commands_of_the_page_install_change_and_restore(cluster, tmp_path):
         assert "Warning" not in done.stderr
         if line.startswith("cp "):
             _write_secrets(folder / "production")
+        if line.startswith("kubectl -n wakeroll delete pvc"):  # a CSI driver would make the volume of the next claim
+            cluster.kubectl("delete", "pv", "wakeroll-home")
+            _provide_volumes(cluster, "wakeroll", Manifests.rendered("local-volume"))
         if line.startswith("kubectl -n wakeroll create secret"):
             _change_a_setting(folder / "production")
 
@@ -140,6 +146,74 @@ def test_the_commands_of_the_page_install_change_and_restore(cluster, tmp_path):
     source = jobs["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"]
     [settings] = cluster.get("configmap", source, "-n", "wakeroll")
     assert settings["data"]["WAKEROLL_LEASE_MS"] == "20000", "the changed setting reached the pods"
+
+
+SNAPSHOTS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "volumesnapshots.snapshot.storage.k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"},
+    },
+    "spec": {
+        "group": "snapshot.storage.k8s.io",
+        "scope": "Namespaced",
+        "names": {"kind": "VolumeSnapshot", "plural": "volumesnapshots", "singular": "volumesnapshot"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+"""The resource of the snapshot controller, without the schema of its fields."""
+
+
+def test_snapshots_of_the_volume_are_made_and_the_oldest_are_deleted(cluster, namespace, tmp_path):
+    """By the script and the rights of the component; this test does what the driver of the volume would do."""
+    assert cluster.kubectl("apply", "-f", "-", given=json.dumps(SNAPSHOTS)).returncode == 0
+    component = FOLDER / "components" / "volume-snapshots"
+    done = cluster.kubectl("apply", "-n", namespace, "-k", str(component))
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    token = cluster.kubectl("create", "token", "wakeroll-backup", "-n", namespace).stdout.strip()
+    server = cluster.kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}").stdout
+    for name, content in (("token", token), ("namespace", namespace), ("ca.crt", cluster.certificate)):
+        (tmp_path / name).write_text(content)
+    claim = "home-wakeroll-jobs-0"
+    script = [sys.executable, "-I", "-S", component / "snapshots.py", "--claim", claim, "--account", tmp_path]
+
+    def snapshots() -> list[str]:
+        found = cluster.get("volumesnapshots", "-n", namespace)
+        return [one["metadata"]["name"] for one in found if one["spec"]["source"]["persistentVolumeClaimName"] == claim]
+
+    def backup(*options: str) -> subprocess.CompletedProcess[str]:
+        words = [*script, "--poll", "0.1", *options]
+        return run_process(words, KUBERNETES_SERVER=server)
+
+    def ready_soon() -> None:
+        """Report each snapshot as ready, as the driver does."""
+        for name in snapshots():
+            status = json.dumps({"status": {"readyToUse": True}})
+            cluster.kubectl(
+                "patch", "volumesnapshot", name, "-n", namespace, "--subresource=status", "--type=merge", "-p", status
+            )
+
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            running = pool.submit(backup, "--keep", "2", "--patience", "120")
+            wait_until(running.done, "the script ends", between=ready_soon)
+            assert running.result().returncode == 0, running.result().stderr
+    kept = snapshots()
+    failed = backup("--keep", "1", "--patience", "0")
+
+    assert len(kept) == 2, "the oldest of three is gone"
+    assert failed.returncode == 1
+    assert "is not ready to use after 0 s" in failed.stderr
+    assert set(kept) < set(snapshots()), "no snapshot is deleted for one that cannot be used"
 
 
 def running_in(cluster: KubeCluster, namespace: str) -> dict[str, str]:
@@ -169,8 +243,8 @@ def _change_a_setting(folder: Path) -> None:
 
 def _provide_volumes(cluster: KubeCluster, namespace: str, manifests: Manifests) -> None:
     """Create a volume for each claim: the cluster has no storage class."""
-    for pod in manifests.processes:
-        for claim in pod.workload["spec"].get("volumeClaimTemplates", ()):
+    for workload in manifests.workloads:
+        for claim in workload["spec"].get("volumeClaimTemplates", ()):
             volume = {
                 "apiVersion": "v1",
                 "kind": "PersistentVolume",
@@ -179,7 +253,10 @@ def _provide_volumes(cluster: KubeCluster, namespace: str, manifests: Manifests)
                     "accessModes": claim["spec"]["accessModes"],
                     "capacity": claim["spec"]["resources"]["requests"],
                     "csi": {"driver": "simulated.example.org", "volumeHandle": namespace},
-                    "claimRef": {"namespace": namespace, "name": f"{claim['metadata']['name']}-{pod.name}-0"},
+                    "claimRef": {
+                        "namespace": namespace,
+                        "name": f"{claim['metadata']['name']}-{workload['metadata']['name']}-0",
+                    },
                 },
             }
             done = cluster.kubectl("create", "-f", "-", given=json.dumps(volume))

@@ -4,13 +4,14 @@ import copy
 import re
 import runpy
 import shutil
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 
-from tests.support.manifests import FOLDER, RULES, Manifests, Pod, selects
+from tests.support.manifests import FOLDER, RULES, Manifests, Pod, restricted, selects
 
 RENDER = runpy.run_path(str(FOLDER / "render.py"))
 OVERLAYS = RENDER["OVERLAYS"]
@@ -78,12 +79,14 @@ def test_each_replica_has_a_name_of_its_own():
 def test_restore_never_starts_by_itself_and_has_the_tables_of_the_jobs():
     manifests = Manifests.rendered("local-volume")
     jobs = manifests.named("StatefulSet", "wakeroll-jobs")
-    task = next(pod for pod in manifests.pods if pod.is_task)
-    [volume] = [one for one in task.spec["volumes"] if "persistentVolumeClaim" in one]
-
-    assert task.workload["spec"]["suspend"] is True
     claim = jobs["spec"]["volumeClaimTemplates"][0]["metadata"]["name"]
-    assert volume["persistentVolumeClaim"]["claimName"] == f"{claim}-wakeroll-jobs-0"
+    tasks = [pod for pod in manifests.pods if pod.is_task]
+
+    assert [task.command for task in tasks] == [["restore"], ["restore", "--from-snapshots"]]
+    for task in tasks:
+        [volume] = [one for one in task.spec["volumes"] if "persistentVolumeClaim" in one]
+        assert task.workload["spec"]["suspend"] is True
+        assert volume["persistentVolumeClaim"]["claimName"] == f"{claim}-wakeroll-jobs-0"
 
 
 def test_a_changed_setting_restarts_the_processes(manifests):
@@ -110,8 +113,8 @@ def test_the_monitors_scrape_every_process_under_the_job_of_its_alerts(manifests
     jobs = {"run": "wakeroll-run", "observe": "wakeroll-observe", "serve": "wakeroll-serve"}
     for pod in manifests.processes:
         found = [one["spec"] for one in monitors if selects(one["spec"]["selector"], pod.labels)]
-        [endpoint] = [endpoint for spec in found for endpoint in spec["podMetricsEndpoints"]]
-        assert endpoint["port"] in {port["name"] for port in pod.container["ports"]}
+        ports = {port["name"] for port in pod.container["ports"]}
+        [endpoint] = [one for spec in found for one in spec["podMetricsEndpoints"] if one["port"] in ports]
         job, deployment = endpoint["relabelings"]
         assert job == {"targetLabel": "job", "replacement": jobs[pod.command[0]]}
         assert deployment["targetLabel"] == "deployment"
@@ -121,6 +124,113 @@ def test_the_monitors_scrape_every_process_under_the_job_of_its_alerts(manifests
 
 def test_the_alert_rules_are_those_of_prometheus():
     assert RENDER["ALERTS"].read_text(encoding="utf-8") == RENDER["alerts"](), "run `make manifests`"
+
+
+# --- components ---
+
+COMPONENTS = {
+    name: [
+        one
+        for file in sorted((FOLDER / "components" / name).glob("*.yaml"))
+        if file.name != "kustomization.yaml"
+        for one in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    ]
+    for name in ("cloud-identity", "volume-snapshots")
+}
+"""Component without resources of other operators -> its resources."""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_the_resources_of_a_component_are_valid(name, version):
+    for resource in COMPONENTS[name]:
+        kubernetes_validate.validate(resource, version, strict=True)
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate({**resource, "speck": {}}, version, strict=True)
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="needs kubectl")
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_overlay_accepts_the_components(overlay, tmp_path):
+    """Together they keep the rules, and a user replaces the image in one place."""
+    folder = copy_of_sources(tmp_path, f"overlays/{overlay}", [f"components/{name}" for name in COMPONENTS])
+    manifests = Manifests(list(yaml.safe_load_all(RENDER["kustomized"](folder))))
+    ours = Manifests([one for one in manifests.resources if one["metadata"]["name"] != "wakeroll-backup"])
+    backup = manifests.named("CronJob", "wakeroll-backup")
+    template = backup["spec"]["jobTemplate"]["spec"]["template"]
+
+    assert [fault for rule in RULES for fault in rule(ours)] == []
+    assert {one["spec"]["containers"][0]["image"] for one in [template]} == {"registry.example.org/wakeroll:1"}
+    assert {pod.container["image"] for pod in ours.pods} == {"registry.example.org/wakeroll:1"}
+    volume = template["spec"]["volumes"][0]["configMap"]["name"]
+    assert "volumesnapshots" in manifests.named("ConfigMap", volume)["data"]["snapshots.py"]
+
+
+def copy_of_sources(tmp_path: Path, overlay: str, components: list[str]) -> Path:
+    """Return a folder as `example`, beside a copy of all others."""
+    shutil.copytree(FOLDER, tmp_path / "kubernetes")
+    folder = tmp_path / "kubernetes" / "mine"
+    folder.mkdir()
+    content = {
+        "resources": [f"../{overlay}"],
+        "components": [f"../{component}" for component in components],
+        "images": [{"name": "wakeroll", "newName": "registry.example.org/wakeroll", "newTag": "1"}],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
+def test_the_pods_may_ask_each_cloud_for_the_credentials_of_their_role():
+    """Not the observer, which needs none: the address gives out the rights of a node, too."""
+    [policy] = COMPONENTS["cloud-identity"]
+    open_to = {
+        (peer["ipBlock"]["cidr"], port["port"])
+        for rule in policy["spec"]["egress"]
+        for peer in rule["to"]
+        for port in rule["ports"]
+    }
+
+    assert {
+        ("169.254.169.254/32", 80),
+        ("169.254.170.2/32", 80),
+        ("169.254.170.23/32", 80),
+        ("169.254.169.252/32", 988),
+    } <= open_to
+    labels = {"app.kubernetes.io/name": "wakeroll"}
+    for component, is_selected in (("jobs", True), ("coordinator", True), ("page", True), ("observer", False)):
+        assert (
+            selects(policy["spec"]["podSelector"], labels | {"app.kubernetes.io/component": component}) is is_selected
+        )
+
+
+def test_a_restored_volume_is_the_one_that_the_jobs_expect():
+    restored = yaml.safe_load((FOLDER / "example" / "restored-claim.yaml").read_text(encoding="utf-8"))
+    jobs = Manifests.rendered("local-volume").named("StatefulSet", "wakeroll-jobs")
+    [claim] = jobs["spec"]["volumeClaimTemplates"]
+
+    kubernetes_validate.validate(restored, VERSIONS[-1], strict=True)
+    assert restored["metadata"]["name"] == f"{claim['metadata']['name']}-wakeroll-jobs-0"
+    assert restored["spec"].pop("dataSource")["kind"] == "VolumeSnapshot"
+    assert restored["spec"] == claim["spec"]
+
+
+def test_only_the_backup_has_a_token_and_may_do_little_with_it():
+    resources = Manifests(COMPONENTS["volume-snapshots"])
+    [role] = resources.of_kind("Role")
+    [pod] = resources.pods
+    jobs = Manifests.rendered("local-volume").named("StatefulSet", "wakeroll-jobs")
+    claim = jobs["spec"]["volumeClaimTemplates"][0]["metadata"]["name"]
+
+    assert role["rules"] == [
+        {
+            "apiGroups": ["snapshot.storage.k8s.io"],
+            "resources": ["volumesnapshots"],
+            "verbs": ["create", "get", "list", "delete"],
+        }
+    ]
+    assert pod.spec["serviceAccountName"] == "wakeroll-backup"
+    assert pod.command[:2] == ["--claim", f"{claim}-wakeroll-jobs-0"]
+    assert list(restricted(resources)) == ["wakeroll-backup: has a token"]
 
 
 # --- that the rules would find what they look for ---
@@ -147,6 +257,16 @@ MUTANTS: list[tuple[str, str, str, Any, str]] = [
     ("s3-replicas", "serve", "container.resources.limits.cpu", "1", "the CPU must be requested, and not limited"),
     ("s3-replicas", "serve", "labels", {"app.kubernetes.io/name": "other"}, "no policy for its network"),
     ("s3-replicas", "serve", "labels", {"app.kubernetes.io/name": "other"}, "0 budgets"),
+    ("s3-replicas", "serve", "container.env", [{"name": "WAKEROLL_HOME", "value": "/tmp/home"}], "has no history"),
+    ("s3-replicas", "serve", "container.terminationMessagePolicy", "File", "the reason of its end"),
+    ("s3-replicas", "serve", "container.env", [{"name": "WAKEROLL_LOG_FORMAT", "value": "text"}], "is not JSON"),
+    ("s3-replicas", "serve", "spec.strategy.rollingUpdate.maxUnavailable", 1, "before the new one is ready"),
+    ("s3-replicas", "run", "spec.minReadySeconds", 0, "ready for a moment counts"),
+    ("local-volume", "serve", "container.volumeMounts.1.name", "page-scratch", "the page has no history"),
+    ("local-volume", "serve", "container.volumeMounts.1.readOnly", False, "the page may write the tables"),
+    ("local-volume", "serve", "container.env", [], "the page cannot write to /var/lib/wakeroll"),
+    ("local-volume", "serve", "container.securityContext", {}, "has capabilities"),
+    ("local-volume", "serve", "container.readinessProbe", {}, "the readiness probe does not ask"),
 ]  # fmt: skip
 
 
@@ -165,7 +285,7 @@ def test_a_mistake_is_found(overlay, command, path, value, expected):
         ("PodDisruptionBudget", {"maxUnavailable": 0}, "a drain is blocked"),
         ("PodDisruptionBudget", {"minAvailable": 1}, "a drain is blocked"),
         ("PodDisruptionBudget", {"unhealthyPodEvictionPolicy": "IfHealthyBudget"}, "while a pod is not ready"),
-        ("NetworkPolicy", {"egress": []}, "may not reach [53, 9093]"),
+        ("NetworkPolicy", {"egress": []}, "may not reach [53, 5353, 9093]"),
         ("Service", {"selector": {"app.kubernetes.io/component": "pages"}}, "has no pods"),
     ],
 )
@@ -180,7 +300,8 @@ def test_a_mistake_beside_the_pods_is_found(kind, spec, expected):
 def _set(pod: Pod, path: str, value: Any) -> None:
     """Replace a part of a workload; `pod`, `container` and `labels` are short for the parts of its template."""
     first, *names = path.split(".")
-    places: dict[str, Any] = {"spec": pod.workload["spec"], "pod": pod.spec, "container": pod.spec["containers"][0]}
+    container = pod.spec["containers"][pod.number]
+    places: dict[str, Any] = {"spec": pod.workload["spec"], "pod": pod.spec, "container": container}
     if first == "labels":
         assert isinstance(pod.labels, dict)
         pod.labels.clear()

@@ -39,6 +39,7 @@ def test_without_brokers_a_process_is_alive_and_gives_the_reason_why_it_is_not_r
     [pod] = [pod for pod in manifests.processes if pod.command[0] == command]
     [port] = free_ports(1)
     ours = {"bootstrap": f"{HOST}:{nobody}", "metrics_port": port, "metrics_address": HOST, "home": tmp_path / "home"}
+    ours |= {"work": tmp_path / "work"}
     environment = {**os.environ, **manifests.environment(pod)}
     environment |= {f"WAKEROLL_{name.upper()}": str(value) for name, value in ours.items()}
     for name in ("WAKEROLL_KAFKA_CONFIG", "WAKEROLL_KEYS"):

@@ -15,6 +15,8 @@ Resource = dict[str, Any]
 
 START_S = 300
 """Time that a process must have to start (s): Spark's start took 200 s on a busy machine."""
+STABLE_S = 15
+"""Time for which a new pod must be ready before a rollout goes on (s)."""
 END_OF_SPARK_S = 20
 """Time from the end of the last batch to the end of the process (s)."""
 _VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
@@ -22,11 +24,13 @@ _VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persist
 
 
 class Pod(NamedTuple):
-    """The pods of one workload."""
+    """The pods of one workload, and one of their containers."""
 
     workload: Resource
     spec: dict[str, Any]
     labels: Mapping[str, str]
+    number: int = 0
+    """Of the container, from 0."""
 
     @property
     def name(self) -> str:
@@ -38,8 +42,7 @@ class Pod(NamedTuple):
 
     @property
     def container(self) -> dict[str, Any]:
-        [only] = self.spec["containers"]
-        return dict(only)
+        return dict(self.spec["containers"][self.number])
 
     @property
     def command(self) -> Sequence[str]:
@@ -66,18 +69,24 @@ class Manifests:
 
     @property
     def pods(self) -> list[Pod]:
-        """Return the pods of all workloads, tasks too."""
+        """Return the containers of the pods of all workloads, tasks too."""
         found = []
         for workload in self.of_kind("Deployment", "StatefulSet", "CronJob"):
             task = workload["kind"] == "CronJob"
             template = (workload["spec"]["jobTemplate"] if task else workload)["spec"]["template"]
-            found.append(Pod(workload, template["spec"], template["metadata"]["labels"]))
+            spec, labels = template["spec"], template["metadata"]["labels"]
+            found += [Pod(workload, spec, labels, number) for number in range(len(spec["containers"]))]
         return found
 
     @property
     def processes(self) -> list[Pod]:
-        """Return the pods that run until they are stopped."""
+        """Return the containers that run until they are stopped."""
         return [pod for pod in self.pods if not pod.is_task]
+
+    @property
+    def workloads(self) -> list[Resource]:
+        """Return the workloads whose pods run until they are stopped."""
+        return self.of_kind("Deployment", "StatefulSet")
 
     def environment(self, pod: Pod) -> dict[str, str]:
         """Return the environment variables of a pod's container, without those of Secrets."""
@@ -129,6 +138,34 @@ def one_writer(manifests: Manifests) -> Iterator[str]:
             yield f"{pod.name}: locks are {settings.locks!r}, home is {settings.home}"
 
 
+def history(manifests: Manifests) -> Iterator[str]:
+    """Each page reads the tables that the jobs write: for the past, and to begin with their snapshots."""
+    written = {
+        (str(manifests.settings(pod).warehouse), _volume_of(pod, manifests.settings(pod).home))
+        for pod in manifests.processes
+        if pod.command[0] == "run" and "coordinate" not in pod.command
+    }
+    pages = [pod for pod in manifests.processes if pod.command[0] == "serve"]
+    if not pages:
+        yield "there is no page"
+    for pod in pages:
+        settings = manifests.settings(pod)
+        if {(str(settings.warehouse), _volume_of(pod, settings.home))} != written:
+            yield f"{pod.name}: the page has no history"
+        if settings.warehouse.is_local:
+            mount = next(one for one in pod.container["volumeMounts"] if one["name"] == _volume_of(pod, settings.home))
+            if not mount.get("readOnly"):
+                yield f"{pod.name}: the page may write the tables"
+            if Path(str(settings.work_folder)).is_relative_to(mount["mountPath"]):
+                yield f"{pod.name}: the page cannot write to {settings.work_folder}"
+
+
+def _volume_of(pod: Pod, folder: str) -> str:
+    """Return the name of the volume that has a local folder; empty if none has it."""
+    found = [one for one in pod.container["volumeMounts"] if Path(folder).is_relative_to(one["mountPath"])]
+    return str(found[0]["name"]) if found else ""
+
+
 def _fenced_by_volume(pod: Pod, settings: Settings) -> Iterator[str]:
     [claim] = pod.workload["spec"].get("volumeClaimTemplates", [None])
     if claim is None:
@@ -174,6 +211,27 @@ def restricted(manifests: Manifests) -> Iterator[str]:
             "reads variables of Services": spec.get("enableServiceLinks") is False,
         }
         yield from (f"{pod.name}: {fault}" for fault, is_kept in wanted.items() if not is_kept)
+
+
+def rolled(manifests: Manifests) -> Iterator[str]:
+    """A rollout goes on only when the new pod has worked for a while, and never stops the last one that works."""
+    for workload in manifests.workloads:
+        name, spec = workload["metadata"]["name"], workload["spec"]
+        if spec.get("minReadySeconds", 0) < STABLE_S:
+            yield f"{name}: a pod that is ready for a moment counts"
+        if workload["kind"] == "Deployment" and spec["strategy"].get("rollingUpdate", {}).get("maxUnavailable") != 0:
+            yield f"{name}: a rollout stops a pod before the new one is ready"
+        if workload["kind"] == "StatefulSet" and spec.get("updateStrategy", {}).get("type", "") == "OnDelete":
+            yield f"{name}: a rollout changes nothing"
+
+
+def explained(manifests: Manifests) -> Iterator[str]:
+    """The reason of an end is shown with the pod, and logs are JSON, as collectors of logs read them."""
+    for pod in manifests.pods:
+        if pod.container.get("terminationMessagePolicy") != "FallbackToLogsOnError":
+            yield f"{pod.name}: the reason of its end is in its log only"
+        if manifests.settings(pod).log_format != "json":
+            yield f"{pod.name}: its log is not JSON"
 
 
 def graceful(manifests: Manifests) -> Iterator[str]:
@@ -238,11 +296,11 @@ def connected(manifests: Manifests) -> Iterator[str]:
             yield f"{pod.name}: no policy for its network"
         open_to = {port["port"] for one in policies for rule in one.get("egress", ()) for port in rule.get("ports", ())}
         settings = manifests.settings(pod)
-        needed = {int(address.rpartition(":")[2]) for address in settings.bootstrap.split(",")} | {53}
+        needed = {int(address.rpartition(":")[2]) for address in settings.bootstrap.split(",")} | {53, 5353}
         if not needed <= open_to:
             yield f"{pod.name}: may not reach {sorted(needed - open_to)}"
 
 
 RULES: Sequence[Callable[[Manifests], Iterator[str]]] = (
-    one_writer, probes, restricted, graceful, drainable, bounded, secret, connected,
+    one_writer, history, probes, restricted, rolled, explained, graceful, drainable, bounded, secret, connected,
 )  # fmt: skip

@@ -148,7 +148,7 @@ class Stream:
         self._lines = self._socket.makefile("rb")
 
     def next(self) -> tuple[str, dict]:
-        """Return name and contents of the next event that is not a sign of life."""
+        """Return name and contents of the next event that is not a keep-alive."""
         name = ""
         for line in self._lines:
             if line.startswith(b"event: "):

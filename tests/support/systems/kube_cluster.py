@@ -84,6 +84,11 @@ class KubeCluster:
         return list(found["items"]) if found["kind"] == "List" else [found]
 
     @property
+    def certificate(self) -> str:
+        """The certificate of the API server, which signs itself."""
+        return (self.folder / "certificates" / "apiserver.crt").read_text()
+
+    @property
     def environment(self) -> dict[str, str]:
         """The environment in which kubectl finds this cluster."""
         return {**os.environ, "KUBECONFIG": str(self.config)}

@@ -74,7 +74,7 @@ def _too_early(evidence: Evidence, page: Page, expired: Fenced, session_ms: int 
 
 
 def _is_lie(page: Page) -> bool:
-    """Whether a heartbeat shows an epoch that was never given: it is no sign of life."""
+    """Whether a heartbeat shows an epoch that was never given: it is no keep-alive."""
     return any(isinstance(one, Rejected) and one.rule == "epoch" for one in page.decisions)
 
 
