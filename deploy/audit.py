@@ -3,13 +3,20 @@
 The bill is a CycloneDX document with the Python packages of an environment and the JARs of wakeroll's `sha256sums`; it
 needs no network. The vulnerabilities come from a public database. If that cannot be reached, this is reported, and is
 an error only with --strict.
+
+With --image, the bill is that of the container image in which this runs, and nothing is queried: its Python packages,
+all JARs below the folder of its environment, its Java, and Debian's packages.
 """
 
 import argparse
+import hashlib
 import json
 import re
 import subprocess
 import sys
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,11 +52,17 @@ def main() -> int:
     parser.add_argument("--python", type=Path, default=ROOT / ".venv" / "bin" / "python", help="of the environment")
     parser.add_argument("--bill", type=Path, default=ROOT / "dist" / "bom.json", help="file for the bill of materials")
     parser.add_argument("--strict", action="store_true", help="fail if the database cannot be reached")
+    parser.add_argument("--image", type=Path, help="only write the bill of an image with this environment")
     given = parser.parse_args()
-    bill = with_jars(python_bill(given.python), SHA256SUMS.read_text(encoding="utf-8"))
+    if given.image:
+        bill = image_bill(given.image)
+    else:
+        bill = with_jars(python_bill(given.python), SHA256SUMS.read_text(encoding="utf-8"))
     given.bill.parent.mkdir(parents=True, exist_ok=True)
     given.bill.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
     print(f"{len(bill['components'])} components in {given.bill}")
+    if given.image:
+        return 0
     try:
         answer = query(given.python)
         checked = count_checked(answer)
@@ -93,6 +106,49 @@ def jar_component(digest: str, path: str) -> dict[str, Any]:
         "version": version,
         "hashes": [{"alg": "SHA-256", "content": digest}],
     }
+
+
+def image_bill(environment: Path) -> dict[str, Any]:
+    """Return the CycloneDX document of an image whose Python environment is this folder, sorted by kind and name."""
+    [packages] = environment.glob("lib/python3*/site-packages")
+    python = [_component("pypi", one.name.lower(), one.version) for one in distributions(path=[str(packages)])]
+    jars = [_component_of_jar(jar) for jar in sorted(environment.rglob("*.jar"))]
+    components = [*sorted(python, key=lambda one: str(one["name"])), *jars, *_java(), *_debian_packages()]
+    return {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components}
+
+
+def _component(kind: str, name: str, version: str, more: str = "") -> dict[str, Any]:
+    """Return a component with its package URL, by which scanners look it up; `more`: what follows the version in it."""
+    url = f"pkg:{kind}/{name}@{version}{more}"
+    return {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url}
+
+
+def _component_of_jar(jar: Path) -> dict[str, Any]:
+    """Return a JAR as a component; with its package URL if Maven has noted in it what it is."""
+    component = jar_component(hashlib.sha256(jar.read_bytes()).hexdigest(), str(jar))
+    with zipfile.ZipFile(jar) as archive:
+        for entry in archive.namelist():
+            _, _, inside = entry.partition("META-INF/maven/")
+            match inside.split("/"):
+                case [group, name, "pom.properties"] if name == component["name"]:
+                    component["purl"] = f"pkg:maven/{group}/{name}@{component['version']}"
+    return component
+
+
+def _java() -> Iterator[dict[str, Any]]:
+    """Yield the Java of the image, if it has one."""
+    release = Path("/opt/java/release")
+    if release.exists():
+        named = re.search(r'^JAVA_VERSION="(.+)"$', release.read_text(encoding="utf-8"), re.MULTILINE)
+        yield _component("generic", "openjdk", named[1] if named else "")
+
+
+def _debian_packages() -> list[dict[str, Any]]:
+    """Return the installed packages of Debian."""
+    query = ["dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package} ${Version} ${Architecture}\n"]
+    lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
+    installed = (line.split()[1:] for line in lines if line.startswith("installed "))
+    return [_component("deb/debian", name, version, f"?arch={arch}") for name, version, arch in installed]
 
 
 def query(python: Path) -> str:

@@ -1,6 +1,7 @@
 """The image in deploy/container, built and run: each role works with few rights, and ends in good order."""
 
 import json
+import os
 import socket
 import time
 import urllib.error
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.systems.containers import WHY_NOT, Podman
+from tests.support.systems.containers import IMAGE, WHY_NOT, Podman
 from tests.support.systems.fleet import make_topic
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer
@@ -74,6 +75,30 @@ def test_the_image_is_no_roots_and_has_labels(podman: Podman, image: str):
     assert found["Config"]["Entrypoint"] == ["tini", "--", "wakeroll"]
     assert found["Labels"]["org.opencontainers.image.title"] == "wakeroll"
     assert len(found["Labels"]["org.opencontainers.image.revision"]) == 40
+
+
+def test_a_release_replaces_only_the_last_small_layers(podman: Podman, image: str, tell):
+    """Who pulls it again has Debian, Java, the packages of others and the JARs already."""
+    layers = json.loads(podman("image", "inspect", "--format", "{{json .RootFS.Layers}}", image).stdout)
+    sizes = podman("history", "--no-trunc", "--format", "{{.Size}}", "--human=false", image).stdout.split()
+    if IMAGE in os.environ:
+        pytest.skip("the image was not built here")
+    released = podman.build(changed="wakeroll/py.typed")
+    others = json.loads(podman("image", "inspect", "--format", "{{json .RootFS.Layers}}", released).stdout)
+
+    same = sum(one == other for one, other in zip(layers, others, strict=True))
+    new_bytes = sum(size for size in [int(one) for one in sizes if one != "0"][: len(layers) - same])
+    tell(f"{same} of {len(layers)} layers are the same; the others have {new_bytes / 1e6:.1f} MB")
+    assert 0 < len(layers) - same <= 2
+    assert new_bytes < 15e6
+
+
+def test_the_bill_of_materials_lists_all_of_the_image(podman: Podman, image: str):
+    bill = json.loads(podman("run", "--rm", "--entrypoint", "cat", image, "/opt/wakeroll/bom.json").stdout)
+
+    named = {one["name"] for one in bill["components"]}
+    assert {"wakeroll", "pyspark", "spark-core_2.13", "delta-storage", "openjdk", "tini", "libc6"} <= named
+    assert not {"pip", "setuptools", "hatchling", "openjdk-17-jdk-headless"} & named
 
 
 def test_each_role_works_with_few_rights_and_ends_with_0(broker, podman: Podman, image: str, tell):

@@ -6,11 +6,14 @@ import re
 import shlex
 import shutil
 import subprocess
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.systems.containers import PROGRAMS
 from wakeroll_pipeline.settings import PREFIX, Settings
@@ -26,6 +29,44 @@ def test_hadolint_finds_nothing():
     )
 
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def locked(name: str) -> dict[str, tuple[str, int]]:
+    """Return version and number of hashes of each package of a file of requirements."""
+    text = (DEPLOY / "container" / name).read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines()]
+    assert all("==" in line[0] and all(one.startswith("--hash=sha256:") for one in line[1:]) for line in lines)
+    return {package: (version, len(line) - 1) for line in lines for package, _, version in [line[0].partition("==")]}
+
+
+def needed(extras: set[str]) -> set[str]:
+    """Return the names of all packages that wakeroll needs with these extras, on Linux and Python 3.11."""
+    environment = {"python_version": "3.11", "python_full_version": "3.11.2", "sys_platform": "linux", "extra": ""}
+    found: set[str] = set()
+    waiting = [("wakeroll", frozenset(extras))]
+    while waiting:
+        name, wanted = waiting.pop()
+        for one in map(Requirement, distribution(name).requires or ()):
+            applies = [
+                not one.marker or one.marker.evaluate({**environment, "extra": extra}) for extra in ("", *wanted)
+            ]
+            key = canonicalize_name(one.name)
+            if any(applies) and (key not in found or key == "wakeroll"):
+                found.add(key)
+                waiting.append((one.name, frozenset(one.extras)))
+    return found - {"wakeroll"}
+
+
+def test_the_image_has_all_packages_each_with_its_version_and_hashes():
+    """`deploy/container/lock.sh` writes the files; they must follow pyproject.toml and constraints.txt."""
+    lines = [line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    constraints = {canonicalize_name(name): version for name, version in lines}
+    packages, builders = locked("requirements.txt"), locked("build-requirements.txt")
+
+    assert set(packages) == needed({"spark", "serve", "s3"})
+    assert {"hatchling", "setuptools", "wheel"} <= set(builders)
+    assert {name: version for name, (version, _) in packages.items()} == {name: constraints[name] for name in packages}
+    assert all(hashes for _, hashes in (*packages.values(), *builders.values()))
 
 
 def composed(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:

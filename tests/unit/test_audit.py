@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -68,3 +69,30 @@ def test_without_an_answer_it_says_so(audit, tmp_path, monkeypatch):
 
     with pytest.raises(audit.NoDatabase, match="cannot connect to the database"):
         audit.query(python)
+
+
+def test_the_bill_of_an_image_names_packages_jars_and_debians(audit, tmp_path, monkeypatch):
+    """Scanners look components up by their package URLs; a JAR has one if Maven has noted in it what it is."""
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    (packages / "msgspec-0.20.dist-info").mkdir(parents=True)
+    (packages / "msgspec-0.20.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: msgspec\nVersion: 0.20\n"
+    )
+    for name, group in (("jackson-core-2.21.2", "com.fasterxml.jackson.core"), ("tink-1.20.0", None)):
+        with zipfile.ZipFile(tmp_path / f"{name}.jar", "w") as jar:
+            jar.writestr("META-INF/maven/org.other/shaded/pom.properties", "")
+            if group:
+                jar.writestr(f"META-INF/maven/{group}/{name.rpartition('-')[0]}/pom.properties", "")
+    debian = [audit._component("deb/debian", "tini", "0.19.0-1", "?arch=amd64")]
+    monkeypatch.setattr(audit, "_debian_packages", lambda: debian)
+
+    bill = audit.image_bill(tmp_path)
+
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert [one.get("purl") for one in bill["components"]] == [
+        "pkg:pypi/msgspec@0.20",
+        "pkg:maven/com.fasterxml.jackson.core/jackson-core@2.21.2",
+        None,
+        "pkg:deb/debian/tini@0.19.0-1?arch=amd64",
+    ]
+    assert all(one["bom-ref"] and one["name"] and one["version"] for one in bill["components"])

@@ -61,13 +61,25 @@ class Podman:
         assert done.returncode == 0, f"podman-compose {words[0]}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done
 
-    def build(self) -> str:
-        """Return the name of the image to test; build it if none is named."""
+    def build(self, *, changed: str = "") -> str:
+        """Return the name of the image to test; build it if none is named.
+
+        Args:
+            changed: a file of the project that has one more line in this image, as in a release; empty: none.
+        """
         if named := os.environ.get(IMAGE):
             return named
-        name = "localhost/wakeroll:test"
+        name, source = "localhost/wakeroll:test", ROOT
         base = ["--build-arg", f"BASE={self._base()}"] if os.geteuid() == 0 and shutil.which("mmdebstrap") else []
-        script = [ROOT / "deploy" / "container" / "build.sh", "--network", "host", "--tag", name, *base]
+        if changed:
+            name, source = f"{name}-changed", self._folder / "changed"
+            author = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
+            for words in (["clone", "--quiet", ROOT, source], ["-C", source, *author, "commit", "-qam", "A line"]):
+                if words[0] == "-C":
+                    with (source / changed).open("a", encoding="utf-8") as file:
+                        file.write("# one more line\n")
+                subprocess.run(["git", *words], check=True)
+        script = [source / "deploy" / "container" / "build.sh", "--network", "host", "--tag", name, *base]
         done = run_process(script, **{"BUILDER": "podman", **self._environment})
         assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
         return name
