@@ -59,19 +59,27 @@ class Service:
         handled = re.search(r"^SigCgt:\s*([0-9a-f]+)", status, re.MULTILINE)
         return handled is not None and bool(int(handled[1], 16) >> (signal.SIGTERM - 1) & 1)
 
-    def processes(self) -> list[str]:
-        """Return the command lines of all living processes that have our mark in their environment."""
-        found = []
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of all living processes that have our mark in their environment, by process id."""
+        found = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark.encode() in (process / "environ").read_bytes():
-                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200])
+                    found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
         return found
 
+    def jvm(self) -> int:
+        """Return the process id of Spark's JVM."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        [number] = {int(child) for child in children} & {
+            number for number, line in self.processes().items() if "SparkSubmit" in line
+        }
+        return number
+
     def has_jvm(self) -> bool:
-        return any("SparkSubmit" in line for line in self.processes())
+        return any("SparkSubmit" in line for line in self.processes().values())
 
     def has_checkpoint(self) -> bool:
         return any((self.folder / "checkpoints").rglob("metadata"))
@@ -92,7 +100,7 @@ class Service:
         """Check the exit code, the output, and that no process is left."""
         assert self.process.wait(GRACE_S) == code, self.said
         assert not is_silent or "Traceback" not in self.said
-        wait_until(lambda: self.processes() == [], "no process is left", state=self.processes)
+        wait_until(lambda: not self.processes(), "no process is left", state=self.processes)
 
 
 @contextmanager
@@ -167,6 +175,32 @@ def test_a_signal_to_the_whole_process_group_is_no_failure(broker, tmp_path: Pat
         os.killpg(running.process.pid, signal.SIGTERM)
 
         running.assert_good_end(is_silent=False)  # Spark logs which callback its end has interrupted
+
+
+@needs_proc
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("starts the JVM", marks=pytest.mark.operate),
+        pytest.param("starts queries", marks=pytest.mark.operate),
+        "runs",
+    ],
+)
+def test_a_jvm_that_was_killed_is_one_sentence(broker, tmp_path: Path, moment: str):
+    """The kernel does so when a container's memory is used up; a supervisor starts the process again."""
+    with service("run --metrics-port 0", tmp_path, broker.bootstrap) as running:
+        moments = {
+            "starts the JVM": running.has_jvm,
+            "starts queries": running.has_checkpoint,
+            "runs": (tmp_path / "home" / "run.json").exists,
+        }
+        running.await_moment(moments[moment])
+        os.kill(running.jvm(), signal.SIGKILL)
+
+        running.assert_good_end(1)
+        sentence = "Spark did not start" if moment == "starts the JVM" else "the JVM of Spark was ended by SIGKILL"
+        assert f"wakeroll: {sentence}" in running.said
 
 
 @needs_proc

@@ -2,9 +2,11 @@
 
 import logging
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from subprocess import TimeoutExpired
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -23,6 +25,8 @@ POLL_S = 0.5
 """How often to check whether a query still runs (s)."""
 LAST_BATCHES_S = 45.0
 """Longest wait for the last batches of all queries, which take seconds (s)."""
+_END_OF_JVM_S = 2.0
+"""Longest wait for the end of a JVM that does not answer (s): its connections end before the process does."""
 
 _OUR_ERROR = re.compile(r"^\s*wakeroll\w*(?:\.\w+)+: (.+)$", re.MULTILINE)
 """The last line of a traceback of an error of our own."""
@@ -43,6 +47,7 @@ def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Itera
 
     Raises:
         JarsMissing, SparkFailed: as for `start_session`.
+        JobFailed: the JVM has ended by itself, for example because the kernel has killed it.
         SystemExit: SIGINT arrived while a session had its own handler.
     """
     try:
@@ -55,11 +60,38 @@ def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Itera
         yield spark
     except (JobFailed, PySparkException, Py4JError, OSError) as error:
         if not stop.asked.is_set():
+            if (ended := _how_the_jvm_ended(spark, settings)) is not None:
+                raise JobFailed(ended) from None
             raise
         log.warning("Spark ended before its last batch was finished; the next start repeats that batch: %s", error)
     finally:
         with suppress(Py4JError, OSError):  # without its JVM, a session cannot be stopped
             spark.stop()
+
+
+def _how_the_jvm_ended(spark: SparkSession, settings: Settings) -> str | None:
+    """Return in one sentence how the JVM of a session has ended; None while it lives, or if another process owns it."""
+    jvm = getattr(spark.sparkContext._gateway, "proc", None)
+    if jvm is None:
+        return None
+    try:
+        code = jvm.wait(_END_OF_JVM_S)
+    except TimeoutExpired:
+        return None
+    how = f"was ended by {_name_of_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+    memory = "; the kernel does so when the limit of memory is reached" if code == -signal.SIGKILL else ""
+    return (
+        f"the JVM of Spark {how}{memory} (its own messages: {settings.logs / 'jvm.log'}); "
+        "the next start repeats the batch that was not finished"
+    )
+
+
+def _name_of_signal(number: int) -> str:
+    """Return the name of a signal; signals of real time have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def raise_if_dead(query: StreamingQuery) -> None:

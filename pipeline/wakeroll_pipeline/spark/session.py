@@ -111,8 +111,23 @@ def _session(
     except (PySparkException, Py4JJavaError) as error:
         where = "" if is_local(settings.master) else f" with the master {settings.master}"
         raise SparkFailed(f"Spark did not start{where} ({_reason(str(error))}); its log is {log}") from error
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    _leave_broken_connections_to_callers(session)
     return session
+
+
+def _leave_broken_connections_to_callers(session: SparkSession) -> None:
+    """Suppress the tracebacks that two libraries write, for example when the JVM has ended; callers get an error too."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    for name in (None, "py4j.clientserver"):
+        logging.getLogger(name).addFilter(_is_news)
+    accumulators = getattr(session.sparkContext, "_accumulatorServer", None)
+    if accumulators is not None:
+        accumulators.handle_error = lambda *_: None
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether a record is none of Py4J's about an error that it raises here, or that Spark reports of a query."""
+    return not str(record.msg).startswith(("Exception while sending command.", "There was an exception while executing"))
 
 
 def _reason(report: str) -> str:
