@@ -116,7 +116,7 @@ def _session(
 
 
 def _leave_broken_connections_to_callers(session: SparkSession) -> None:
-    """Suppress the tracebacks that two libraries write, for example when the JVM has ended; callers get an error too."""
+    """Suppress the tracebacks that two libraries write, as when the JVM has ended; callers get an error too."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
     for name in (None, "py4j.clientserver"):
         logging.getLogger(name).addFilter(_is_news)
@@ -126,8 +126,9 @@ def _leave_broken_connections_to_callers(session: SparkSession) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return whether a record is none of Py4J's about an error that it raises here, or that Spark reports of a query."""
-    return not str(record.msg).startswith(("Exception while sending command.", "There was an exception while executing"))
+    """Return whether a record is none of Py4J's about an error that it raises, or that Spark reports of a query."""
+    told = ("Exception while sending command.", "There was an exception while executing")
+    return not str(record.msg).startswith(told)
 
 
 def _reason(report: str) -> str:
