@@ -141,6 +141,20 @@ def available_memory(root: Path = Path("/")) -> "int | None":
     return min(amounts) if amounts else None
 
 
+def memory_limit(root: Path = Path("/")) -> "int | None":
+    """Return the smallest limit (bytes) of a control group that this process is in; None if there is none.
+
+    Args:
+        root: the folder that holds `proc` and `sys`; tests pass another one.
+    """
+    limits = []
+    for group in _memory_groups(root):
+        limit = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
+        if limit.isdigit() and int(limit) < 2**60:  # version 1 has a number near 2^63 where there is no limit
+            limits.append(int(limit))
+    return min(limits) if limits else None
+
+
 def _memory_groups(root: Path) -> "list[Path]":
     """Return the folders of this process's memory group and of its parents: a limit on any of them applies."""
     folders = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/memory"]

@@ -14,6 +14,7 @@ from wakeroll_pipeline.prerequisites import (
     check_disk,
     check_java,
     check_memory,
+    memory_limit,
     check_python,
     checks,
     java_version,
@@ -166,6 +167,17 @@ def test_version_1_of_control_groups_counts_too(tmp_path):
     write(tmp_path, {f"{group}/memory.stat": f"inactive_file 7\ntotal_inactive_file {GIB}\n"})
 
     assert available_memory(tmp_path) == 2 * GIB - (GIB - 7)
+
+
+def test_the_smallest_limit_around_a_process_counts(tmp_path):
+    write(tmp_path, {"proc/self/cgroup": "4:memory:/pod/me\n"})
+    group = "sys/fs/cgroup/memory"
+    write(tmp_path, {f"{group}/memory.limit_in_bytes": "9223372036854771712"})
+    assert memory_limit(tmp_path) is None
+
+    write(tmp_path, {f"{group}/pod/memory.limit_in_bytes": str(2 * GIB)})
+    write(tmp_path, {f"{group}/pod/me/memory.limit_in_bytes": str(3 * GIB)})
+    assert memory_limit(tmp_path) == 2 * GIB
 
 
 def test_a_system_that_does_not_tell_is_not_refused(tmp_path):

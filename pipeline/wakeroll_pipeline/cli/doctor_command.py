@@ -1,6 +1,7 @@
 """The `doctor` command: checks of the machine, the broker and the processes that a deployment needs."""
 
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -25,12 +26,13 @@ from wakeroll_pipeline.cli.options import (
     settings_of,
 )
 from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.start_checks import start_checks
 from wakeroll_pipeline.cli.storage_checks import storage_checks
 from wakeroll_pipeline.kafka.control_topics import check_topics
 from wakeroll_pipeline.kafka.rights_check import missing_rights
 from wakeroll_pipeline.kafka.role_rights import ON_CONTROL_TOPICS
 from wakeroll_pipeline.kafka.topic_admin import Cluster
-from wakeroll_pipeline.observer.ticks import newest_tick
+from wakeroll_pipeline.observer.ticks import NewestTick, newest_tick
 from wakeroll_pipeline.prerequisites import Check, checks
 from wakeroll_pipeline.runtime.run_status import Status, read_status
 from wakeroll_pipeline.settings import Settings
@@ -39,6 +41,9 @@ from wakeroll_pipeline.spark.jar_sums import JarsMissing
 
 STALE_TICK_MS = 10_000
 """Age (ms) from which the newest tick is too old.  Ticks are published once a second; no timer fires without them."""
+
+_SLACK_MS = 2_000
+"""How far the clock of this machine may be behind that of the brokers (ms)."""
 
 out = Output(highlight=False, soft_wrap=True)
 
@@ -52,7 +57,7 @@ def doctor(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """Check Java, JARs, ports, keys, jobs, levels, broker, topics and ticks; exit code 1 if a check fails."""
+    """Check Java, JARs, folders, disks, memory, keys, jobs, broker, topics and clock; exit code 1 if a check fails."""
     settings = settings_of(
         config,
         bootstrap=bootstrap,
@@ -74,6 +79,7 @@ def doctor(
 def _all(settings: Settings) -> Iterator[Check]:
     yield from checks(Path.cwd())
     yield _jars()
+    yield from start_checks(settings)
     yield from storage_checks(settings)
     yield _ports()
     yield _asked("keys", lambda: _keys(settings))
@@ -228,6 +234,10 @@ def _clock(connection: Connection, keys: Keys) -> Check:
             "clock", False, f"ticks are ignored: {tick.problem}", "docs/security.md lists which process needs which key"
         )
     age_ms = now_ms() - tick.at_ms
+    if age_ms < -_SLACK_MS:
+        return _wrong_clock("behind", -age_ms)
+    if age_ms > STALE_TICK_MS and (newer := _newer_tick(connection, keys, tick)) is not None:
+        return _wrong_clock("ahead of", now_ms() - newer.at_ms)
     if age_ms > STALE_TICK_MS:
         return Check(
             "clock",
@@ -236,3 +246,24 @@ def _clock(connection: Connection, keys: Keys) -> Check:
             "read the observer's log",
         )
     return Check("clock", True, f"the newest tick is {age_ms / 1000:.1f} s old", "")
+
+
+def _newer_tick(connection: Connection, keys: Keys, than: NewestTick) -> NewestTick | None:
+    """Return a tick that is appended now; None if there is none within three seconds, so the observer is away."""
+    until_s = time.monotonic() + 3
+    while time.monotonic() < until_s:
+        tick = newest_tick(connection, keys)
+        if tick is not None and tick.at_ms > than.at_ms:
+            return tick
+        time.sleep(0.1)
+    return None
+
+
+def _wrong_clock(direction: str, offset_ms: int) -> Check:
+    """Return the failure of a clock that differs from that of the brokers, which put the times of records."""
+    return Check(
+        "clock",
+        False,
+        f"the clock of this machine is about {offset_ms / 1000:.0f} s {direction} that of the brokers",
+        "synchronize both (NTP): TLS and S3 reject wrong times, and ages on the page are wrong",
+    )
