@@ -14,10 +14,10 @@ from wakeroll_pipeline.prerequisites import (
     check_disk,
     check_java,
     check_memory,
-    memory_limit,
     check_python,
     checks,
     java_version,
+    memory_limit,
 )
 
 SCRIPT = Path(prerequisites.__file__)

@@ -47,3 +47,23 @@ def test_the_sentence_names_the_cause_and_not_the_plan(text, sentence):
     with pytest.raises(JobFailed) as told:
         raise_if_dead(ended(text, "No space left on device\nsecond line"))
     assert str(told.value) == f"{sentence}; its cause: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        (
+            "org.apache.kafka.common.errors.SaslAuthenticationException: invalid credentials",
+            "the brokers reject the login of this process: check kafka_config; the next start reads its files again",
+        ),
+        (
+            "java.nio.file.AccessDeniedException: s3a://bucket/checkpoints: InvalidAccessKeyId",
+            "the store rejects the credentials of this process, or lacks a right; the next start reads them again",
+        ),
+    ],
+)
+def test_a_rejected_login_has_its_remedy(text: str, remedy: str):
+    """Spark's sentence does not say which file has the password, nor that a restart is enough."""
+    with pytest.raises(JobFailed) as told:
+        raise_if_dead(ended(text, ""))
+    assert str(told.value) == f"coordinate ended: {text}; {remedy}"

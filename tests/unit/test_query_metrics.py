@@ -58,6 +58,19 @@ def test_a_trigger_without_records_is_no_batch():
     assert shown.metrics.newest("record") == 0
 
 
+def test_a_query_that_starts_with_nothing_to_do_is_where_the_process_before_has_ended():
+    """A tap of a quiet topic would be unready until the next message, so its restart would call somebody."""
+    shown = Shown()
+    shown.metrics.count("record", [idle(8)])
+    shown.metrics.measure_unread({("wakeroll.groups", 0): 12, ("wakeroll.groups", 1): 0, ("wakeroll.decisions", 0): 10})
+
+    assert shown.metrics.newest("record") == shown.value("batch") == 7
+    assert shown.metrics.unread("record") == 2
+    assert shown.value("batch_duration_seconds_count") == 0
+    shown.metrics.count("record", [idle(8), batch(8)])
+    assert shown.value("batch_duration_seconds_count") == 1
+
+
 def test_the_last_batch_ends_its_duration_after_its_begin():
     shown = Shown()
     assert shown.value("last_batch_timestamp_seconds") == 1_000

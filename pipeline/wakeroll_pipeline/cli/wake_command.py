@@ -15,6 +15,7 @@ from wakeroll_pipeline.cli.options import (
     Prefix,
     settings_of,
 )
+from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 
 Exec = Annotated[
@@ -84,4 +85,7 @@ def wake(
         longest_backoff_ms=round(longest_backoff * 1_000),
         longest_sleep_ms=settings.forget_after_ms // 2,
     )
-    GroupWaker(settings.connection, group, starter, topics=topic or (), rules=rules).run(StopSignals().asked)
+    connection, stop = settings.connection, StopSignals().asked
+    waker = GroupWaker(connection, group, starter, topics=topic or (), rules=rules)
+    with login_watched(connection, stop):
+        waker.run(stop)

@@ -17,6 +17,7 @@ from wakeroll_pipeline.cli.options import (
     Prefix,
     service_settings,
 )
+from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 
@@ -89,4 +90,6 @@ def watch_kafka(
         log.warning("%s", warning)
     rules = WatchRules(groups=wanted, prefix=settings.watch_prefix, interval_ms=settings.watch_interval_ms)
     require_rights(connection, ["watcher"], must_answer=False)
-    GroupWatcher(connection, signing, rules).run(StopSignals().asked)
+    stop = StopSignals().asked
+    with login_watched(connection, stop):
+        GroupWatcher(connection, signing, rules).run(stop)

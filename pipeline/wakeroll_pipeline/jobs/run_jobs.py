@@ -37,6 +37,7 @@ from wakeroll_pipeline.jobs.supervise import (
 from wakeroll_pipeline.kafka.control_topics import ensure_chain_topic
 from wakeroll_pipeline.kafka.new_deployment import ensure_deployment
 from wakeroll_pipeline.kafka.published_lines import LinePublisher
+from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
@@ -82,7 +83,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
             the log, or the log was replaced; or the tables were lost; the port of the metrics is in use; or a store
             ignores conditions of writes.
         InvalidKeys: the keys cannot be read, or there is no observer key.
-        LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
+        LoginFailed, AccessDenied: the brokers reject the login, at the start or for 15 s later on, or deny a right.
         LaterEra: another coordinator decides in a later era than this replica.
         LeaseLost: another process has a lease of this process.
         NotReachable: the brokers answered, and then no more, before the first batch.
@@ -118,7 +119,9 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         )
         stack.enter_context(reported_to_systemd(metrics.health))
         locks, publisher = when_reachable(lambda: _prepare(settings, jobs, stack), metrics.health)
-        _run(settings, jobs, stop, metrics, locks, publisher)
+        # Spark's clients end a query soon, but a process that waits for its turn has none.
+        with login_watched(settings.connection, stop.asked):
+            _run(settings, jobs, stop, metrics, locks, publisher)
 
 
 def _prepare(settings: Settings, jobs: Sequence[str], stack: ExitStack) -> tuple[ProcessLocks, LinePublisher | None]:

@@ -30,6 +30,10 @@ _END_OF_JVM_S = 2.0
 
 _OUR_ERROR = re.compile(r"^\s*wakeroll\w*(?:\.\w+)+: (.+)$", re.MULTILINE)
 """The last line of a traceback of an error of our own."""
+_LOGIN_ERRORS = ("SaslAuthenticationException", "SslAuthenticationException")
+"""Kafka's Java client rejects a password, a certificate or a user."""
+_STORE_ERRORS = ("java.nio.file.AccessDeniedException: s3a:",)
+"""Hadoop's file system for S3 has an answer 401 or 403."""
 _PLAN = "=== Streaming Query ==="
 """Line of a Spark error behind which it describes the query."""
 
@@ -103,12 +107,18 @@ def raise_if_dead(query: StreamingQuery) -> None:
         raise JobFailed(f"{query.name} ended: it was stopped")
     told, cause = _first_sentence(error), _root_cause(query)
     cause = f"; its cause: {cause}" if cause and cause not in told else ""
-    raise JobFailed(f"{query.name} ended: {told}{cause}{_remedy(query, told)}")
+    raise JobFailed(f"{query.name} ended: {told}{cause}{_remedy(query, str(error))}")
 
 
-def _remedy(query: StreamingQuery, told: str) -> str:
-    """Return what to do about a state that Spark cannot read; empty for other failures."""
-    if "CANNOT_LOAD_STATE_STORE" not in told:
+def _remedy(query: StreamingQuery, error: str) -> str:
+    """Return what to do about credentials that are rejected, or a state that Spark cannot read; empty otherwise."""
+    if any(name in error for name in _LOGIN_ERRORS):
+        return (
+            "; the brokers reject the login of this process: check kafka_config; the next start reads its files again"
+        )
+    if any(name in error for name in _STORE_ERRORS):
+        return "; the store rejects the credentials of this process, or lacks a right; the next start reads them again"
+    if "CANNOT_LOAD_STATE_STORE" not in error:
         return ""
     checkpoint = str(query._jsq.streamingQuery().resolvedCheckpointRoot()).removeprefix("file:")
     return (

@@ -13,6 +13,7 @@ from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll_pipeline.jobs.cold_start import when_reachable
 from wakeroll_pipeline.jobs.metrics_sampler import sampled
 from wakeroll_pipeline.jobs.supervise import POLL_S, raise_if_dead, stop_between_batches, stoppable_session
+from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
@@ -60,7 +61,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
             port of the metrics is in use.
         JarsMissing: the JARs of the Kafka source or of Delta are missing.
         JobFailed: the query ended by itself.
-        LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
+        LoginFailed, AccessDenied: the brokers reject the login, at the start or for 15 s later on, or deny a right.
         SparkFailed: Java is missing, or Spark did not start with these settings.
     """
     stop = StopSignals(is_starting=True)
@@ -81,7 +82,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
         stop.finish()
         query = start(spark, settings, topics)
         log.info("publishing arrivals of %s on %s", ", ".join(topics), settings.bootstrap)
-        with sampled(settings, metrics, [query]):
+        with login_watched(settings.connection, stop.asked), sampled(settings, metrics, [query]):
             while not stop.asked.wait(POLL_S):
                 metrics.health.beat(NAME)
                 raise_if_dead(query)

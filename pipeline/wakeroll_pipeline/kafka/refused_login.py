@@ -4,11 +4,18 @@ Kafka's clients retry for ever with what they read at the start. A process that 
 its supervisor, reads its files again, and works as soon as they are right.
 """
 
+import math
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from wakeroll.errors import LoginFailed
+from wakeroll.connection import Connection
+from wakeroll.errors import LoginFailed, NotReachable
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 
+_EVERY_S = 3.0
+"""How often the brokers are queried, and how long for an answer (s)."""
 LONGEST_S = 15.0
 """How long logins may be rejected before the process ends (s): brokers that restart one by one may disagree."""
 
@@ -36,3 +43,39 @@ class RefusedLogin:
         if self._since_s is None:
             self._since_s = self._clock()
         return error if self._clock() - self._since_s >= LONGEST_S else None
+
+
+@contextmanager
+def login_watched(connection: Connection, stop: threading.Event) -> Iterator[None]:
+    """Watch the login of a process with a client that stands for all others; set `stop` if it is rejected.
+
+    The client is never replaced: a new one would read certificates again, with which the others were not made.
+
+    Raises:
+        LoginFailed: at the end of the block, if the brokers have rejected the login for `LONGEST_S`.
+    """
+    refused: list[LoginFailed] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        cluster, logins = Cluster(connection, patience_s=_EVERY_S, stop=ended, renew_s=math.inf), RefusedLogin()
+        while not ended.wait(_EVERY_S):
+            try:
+                cluster.racks([connection.topics.groups])
+            except NotReachable as error:
+                if (reason := logins.failed(error)) is not None:
+                    refused.append(reason)
+                    stop.set()
+                    return
+            else:
+                logins.worked()
+
+    thread = threading.Thread(target=watch, name="login", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(2 * _EVERY_S)
+    if refused:
+        raise refused[0]

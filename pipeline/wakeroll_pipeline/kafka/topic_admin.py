@@ -72,7 +72,12 @@ class Cluster:
     """Queries about topics to the brokers of a connection."""
 
     def __init__(
-        self, connection: Connection, *, patience_s: float = PATIENCE_S, stop: threading.Event | None = None
+        self,
+        connection: Connection,
+        *,
+        patience_s: float = PATIENCE_S,
+        stop: threading.Event | None = None,
+        renew_s: float = RENEW_S,
     ) -> None:
         """Prepare; nothing is sent yet.
 
@@ -80,6 +85,7 @@ class Cluster:
             connection: the brokers, and the login.
             patience_s: how long to wait for each answer, in seconds.
             stop: when set, all waits end.
+            renew_s: time without an answer (s) after which the client is replaced; a new one reads certificates again.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -87,6 +93,7 @@ class Cluster:
         self._connection = connection
         self._bootstrap = connection.bootstrap
         self._patience_s = patience_s
+        self._renew_s = renew_s
         self._stop = stop or threading.Event()
         self._reason = ""
         self._failure: LoginFailed | None = None
@@ -247,7 +254,7 @@ class Cluster:
     def _silence(self, reason: str = "no answer") -> NotReachable:
         self._admin.poll(0)  # lets the client report its errors
         why, self._reason = self._reason or reason, ""
-        if time.monotonic() - self._heard_s > RENEW_S:
+        if time.monotonic() - self._heard_s > self._renew_s:
             self._admin, self._heard_s = self._make(), time.monotonic()
         return NotReachable(f"no Kafka broker answered at {self._bootstrap} within {self._patience_s:g} s ({why})")
 

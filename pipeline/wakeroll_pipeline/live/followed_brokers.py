@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from msgspec import structs
 
-from wakeroll.errors import LoginFailed, NotReachable
+from wakeroll.errors import NotReachable
 from wakeroll_model.signing import Keys
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.live.end_queries import EndQueries
@@ -29,11 +29,6 @@ class FollowedBrokers:
         self.model = model
         self._follower = follower
         self._queries = queries
-
-    @property
-    def refused(self) -> LoginFailed | None:
-        """Why a process that follows for long should end; see `KafkaFollower.refused`."""
-        return self._follower.refused
 
     def is_current(self) -> bool:
         """Return whether the log has been read to the ends that it had at the start, and the views show it."""

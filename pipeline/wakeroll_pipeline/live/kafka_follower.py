@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import LoginFailed, NotReachable, WakerollError
+from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model.config import MAX_RECORD_BYTES
@@ -23,7 +23,6 @@ from wakeroll_model.resharding import number_of
 from wakeroll_model.signing import Signatures
 from wakeroll_model.valid_keys import MissingKeys
 from wakeroll_pipeline.failure_log import Trouble
-from wakeroll_pipeline.kafka.refused_login import RefusedLogin
 from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
 from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS
 from wakeroll_pipeline.live.ledger_reader import NOT_RECORDED, first_follower, newest_snapshots, read_recorded
@@ -86,9 +85,6 @@ class KafkaFollower(threading.Thread):
         self._warehouse = warehouse
         self._listener = listener
         self._beat = beat
-        self.refused: LoginFailed | None = None
-        """Why this process should end: the brokers have rejected its login for 15 s; None: they have not."""
-        self._logins = RefusedLogin()
         self._stop_requested = threading.Event()
         self._cluster = Cluster(connection, patience_s=PROBE_S, stop=self._stop_requested)
         settings = {
@@ -136,7 +132,6 @@ class KafkaFollower(threading.Thread):
                     log.warning("%s; the logs are read from their starts", problem)
                     self._start_over()
                 except WakerollError as problem:
-                    self.refused = self._logins.failed(problem) or self.refused
                     self._in_trouble(str(problem))
                     self._stop_requested.wait(_RETRY_S)
                 except (UnknownLevel, MissingKeys) as problem:
@@ -328,7 +323,6 @@ class KafkaFollower(threading.Thread):
             self._partitions()
             self._heard_s = self._looked_s = time.monotonic()
         self._trouble_since_s = None
-        self._logins.worked()
         self._outage.ended()
 
     def _in_trouble(self, text: str) -> None:

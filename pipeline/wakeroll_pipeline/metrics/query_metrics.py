@@ -85,6 +85,11 @@ class QueryMetrics:
         for report in reports:
             durations_ms = report["durationMs"]
             number = int(report["batchId"])
+            if _WORK not in durations_ms and query not in self._newest and number > 0:
+                # An earlier process has completed the batch before, and there is nothing to do since.
+                self._newest[query] = number - 1
+                self._batch.labels(query).set(number - 1)
+                self._reached[query] = reached_by(report)
             if number <= self.newest(query) or _WORK not in durations_ms:
                 continue
             self._newest[query] = number

@@ -22,7 +22,7 @@ from wakeroll_model.config import DEFAULT_LIMITS, MAX_QUEUES, Limits
 from wakeroll_model.events import Route
 from wakeroll_model.signing import Keys
 from wakeroll_pipeline.failure_log import Trouble
-from wakeroll_pipeline.kafka.refused_login import RefusedLogin
+from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
 from wakeroll_pipeline.metrics.observer_metrics import FULL, ObserverMetrics
@@ -73,7 +73,7 @@ def observe(
     mirror = OffsetMirror(connection, mirrored, stop, metrics) if mirrored is not None else None
     log.info("observing %s for %s", connection.bootstrap, ", ".join(connection.topics.control))
     # Each has a thread of its own: waits of the router and the mirror delay neither the clock nor the wakes.
-    with ThreadPoolExecutor(3, "observer") as pool:
+    with login_watched(connection, stop), ThreadPoolExecutor(3, "observer") as pool:
         working = [pool.submit(ticker.run, stop), pool.submit(announcer.run, stop)]
         if mirror is not None:
             working.append(pool.submit(mirror.run))
@@ -116,18 +116,13 @@ class Router:
         self._ends: dict[tuple[str, int], int] = {}
         """End offsets of the control partitions, as last returned by the brokers."""
         self._ends_s = 0.0
-        self._logins = RefusedLogin()
         self._silence = Trouble(log, "the broker answers")
         self._absence = Trouble(log, "the control topics exist")
         self._delivery = Trouble(log, "routes are delivered again")
         self._oddities: dict[str, str] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set.
-
-        Raises:
-            LoginFailed: the brokers have rejected the login for 15 s.
-        """
+        """Work until `stop` is set."""
         due_s = time.monotonic()
         while not stop.is_set():
             self._metrics.health.beat("router")
@@ -163,11 +158,7 @@ class Router:
                 self._book.hear(topic)
 
     def _ask(self, topics: Iterable[str], stop: threading.Event) -> None:
-        """Query the brokers for topics, and send the routes that are new or due.
-
-        Raises:
-            LoginFailed: the brokers have rejected the login for 15 s.
-        """
+        """Query the brokers for topics, and send the routes that are new or due."""
         try:
             found = self._cluster.racks(topics)
             self._take(found)
@@ -176,13 +167,10 @@ class Router:
                 self._follower.follow(self._shards, self._cluster)
                 self._tell(found)
         except NotReachable as error:
-            if refused := self._logins.failed(error):
-                raise refused from None
             if not stop.is_set():
                 self._silence.began(f"{error}; retrying")
                 self._book.trust_all()
         else:
-            self._logins.worked()
             self._silence.ended()
 
     @property

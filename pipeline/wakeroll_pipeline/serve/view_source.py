@@ -1,13 +1,11 @@
 """Sources of views: the pages do not know whether a view is live, or the state at a moment of the past."""
 
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import structs
 
 from wakeroll.epoch_ms import EpochMs
-from wakeroll.errors import LoginFailed
 from wakeroll_model.shard import Shard
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.view_structs import GroupsView, GroupView, Health, Notice
@@ -44,8 +42,6 @@ class LiveSource:
     def __init__(self, model: LiveModel) -> None:
         """Begin with a model."""
         self.model = model
-        self.refused: Callable[[], LoginFailed | None] = lambda: None
-        """Returns why the process should end, because the brokers reject its login."""
 
     def health(self) -> Health:
         """Return whether the views are current."""

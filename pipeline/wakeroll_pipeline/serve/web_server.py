@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from ipaddress import ip_address
 
 import duckdb
@@ -16,9 +16,10 @@ from prometheus_client import CollectorRegistry
 
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import InvalidUsage, LoginFailed, WakerollError
+from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll_model.rows import EVENTS
 from wakeroll_pipeline.failure_log import Trouble
+from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta
 from wakeroll_pipeline.live.followed_brokers import followed_brokers
 from wakeroll_pipeline.live.ledger_reader import read_ledger
@@ -96,14 +97,14 @@ class PageServer(uvicorn.Server):
     def __init__(
         self,
         web: WebApp,
-        refused: Callable[[], LoginFailed | None] = lambda: None,
+        stop: threading.Event | None = None,
         beat: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Prepare.
 
         Args:
             web: the application.
-            refused: returns why the process should end, or None; it is asked ten times a second.
+            stop: ends the server when it is set; it is looked at ten times a second. None: only signals end it.
             beat: receives a name as often: the loop that answers requests runs.
         """
         super().__init__(
@@ -122,13 +123,13 @@ class PageServer(uvicorn.Server):
             )
         )
         self._web = web
-        self._refused = refused
+        self._stop = stop or threading.Event()
         self._beat = beat
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether the server should stop."""
         self._beat("page")
-        return await super().on_tick(counter) or self._refused() is not None
+        return await super().on_tick(counter) or self._stop.is_set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -184,9 +185,7 @@ def _follow_brokers(
 ) -> LiveSource:
     decisions = DecisionMetrics(registry, choice)
     brokers = stack.enter_context(followed_brokers(settings, decisions.count, health.beat))
-    source = LiveSource(brokers.model)
-    source.refused = lambda: brokers.refused
-    return source
+    return LiveSource(brokers.model)
 
 
 def serve(
@@ -215,21 +214,21 @@ def serve(
     gate = Gate(access) if access.has_login else None
     registry, health = new_registry(), Health("the log is not read")
     choice = GroupChoice(registry, settings.metrics_max_groups)
-    with listening(host, port) as listener, following(settings, registry, choice, health) as source:
+    stop = threading.Event()
+    watched = login_watched(settings.connection, stop) if settings.bootstrap else nullcontext()
+    with listening(host, port) as listener, following(settings, registry, choice, health) as source, watched:
         LiveMetrics(source, registry, choice, settings.metrics_max_queues)
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
         web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work, health)
         expose_process(registry, settings, lambda: {"page": web.readiness().ok})
-        server = PageServer(web, source.refused, health.beat)
+        server = PageServer(web, stop, health.beat)
         ready(address_of(host, listener.getsockname()[1]), server)
         try:
             with reported_to_systemd(health, web.readiness):
                 server.run(sockets=[listener])
         finally:
             history.close()
-        if refused := source.refused():
-            raise refused
 
 
 @contextmanager

@@ -53,6 +53,8 @@ class S3Server:
         """Whether connections are closed without an answer."""
         self.dies_after: int | None = None
         """Number of requests that are still answered; None: all."""
+        self.revoked: set[str] = set()
+        """Access keys that are rejected."""
         self.policy: Mapping[str, Any] | None = None
         """Policy of IAM that says what the clients may do; None: everything."""
         self._moto = Child(
@@ -167,6 +169,9 @@ class _Answer(http.server.BaseHTTPRequestHandler):
             return
         if is_refused:
             self._refuse(503, "SlowDown", "Please reduce your request rate.")
+            return
+        if any(f"Credential={key}/" in self.headers.get("Authorization", "") for key in s3.revoked):
+            self._refuse(403, "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records.")
             return
         if s3.policy is not None and not is_allowed(s3.policy, self.command, self.path):
             self._refuse(403, "AccessDenied", "Access Denied")

@@ -51,7 +51,7 @@ class SecuredBroker:
         self.passwords = {user: secrets.token_hex(8) for user in (ADMIN, _BROKER)}
         self.passwords |= {user: f'{user} "\\{secrets.token_hex(8)}' for user in users}
         self._certificates = {user: self.authority.certify(user) for user in (ADMIN, *users)} if by_certificate else {}
-        own = self.authority.certify(_BROKER, ["DNS:localhost", "IP:127.0.0.1"])
+        own = self._certify_broker()
         self._broker = EmbeddedBroker(
             folder / "broker",
             port=self._port,
@@ -164,8 +164,20 @@ class SecuredBroker:
         users = (f"{MECHANISM}=[name={user},password={self.passwords[user]}]" for user in (ADMIN, _BROKER))
         return [word for user in users for word in ("--add-scram", user)]
 
+    def _certify_broker(self) -> Path:
+        return self.authority.certify(_BROKER, ["DNS:localhost", "IP:127.0.0.1"])
+
     def rotate(self, *users: str) -> None:
-        """Give users other passwords; open connections stay open until `restart`."""
+        """Give users other passwords; open connections stay open until `restart`.
+
+        With certificates, another authority certifies the broker and all users, in the same files.
+        """
+        if self.by_certificate:
+            self.authority = Authority(self.authority.folder)
+            for user in self._certificates:
+                self.authority.certify(user)
+            self._certify_broker()
+            return
         for user in users:
             self.passwords[user] = secrets.token_hex(8)
         self._set_passwords(users)
