@@ -21,6 +21,7 @@ PAGE = (ROOT / "deploy" / "spark-submit.md").read_text(encoding="utf-8")
 until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
 
 
+@pytest.mark.operate
 def test_the_jobs_decide_and_end_in_good_order(broker, tmp_path):
     """A platform that starts all its jobs by spark-submit can start these, too."""
     settings = deploy(broker, tmp_path, "submitted")

@@ -632,7 +632,13 @@ def test_wrong_usage_is_told_with_exit_code_2(command, tampered, arguments, comp
     assert (code, complaint in said) == (2, True), said
 
 
-@pytest.mark.parametrize(("table", "verdict"), [("offsets", "all hold"), ("snapshots", "1 skipped: the rows have no")])
+@pytest.mark.parametrize(
+    ("table", "verdict"),
+    [
+        pytest.param("offsets", "all hold", marks=pytest.mark.operate),
+        ("snapshots", "1 skipped: the rows have no"),
+    ],
+)
 def test_spark_is_asked_in_a_process_of_its_own(day, table, verdict):
     """There, Great Expectations must not be the first to start a session: it would lack Delta."""
     asked = ["check", "--engine", "spark", "--table", table, "--home", str(day.parent)]

@@ -33,7 +33,7 @@ def test_spark_names_the_table_and_the_file(engine, wakeroll, home, what):
 @pytest.mark.parametrize(
     "words", ["check --table decisions", "replay", "explain --group billing --queue orders-3", "marts"]
 )
-@pytest.mark.parametrize("what", ["lose a file", "flip the pages"])
+@pytest.mark.parametrize("what", ["lose a file", pytest.param("flip the pages", marks=pytest.mark.operate)])
 def test_every_command_in_spark_ends_with_the_sentence(engine, wakeroll, home, words, what):
     """Some errors of Spark arrive as broken rules of Great Expectations, or as failed models of dbt."""
     assert engine
@@ -45,7 +45,7 @@ def test_every_command_in_spark_ends_with_the_sentence(engine, wakeroll, home, w
     assert f"wakeroll: cannot read table 'decisions': {named}" in complaint
 
 
-@pytest.mark.parametrize("engine_name", ["duckdb", "spark"])
+@pytest.mark.parametrize("engine_name", ["duckdb", pytest.param("spark", marks=pytest.mark.operate)])
 def test_a_damaged_mart_names_its_own_remedy(engine, wakeroll, home, engine_name):
     """A mart can be built again from the ledger."""
     assert engine

@@ -259,6 +259,7 @@ assert all(outcome.is_good for outcome in outcomes), outcomes
 """
 
 
+@pytest.mark.operate
 def test_another_process_takes_up_what_is_new(
     engine: SparkSession, home: Path, built: list[marts.BuildResult], tmp_path: Path
 ):

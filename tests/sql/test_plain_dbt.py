@@ -34,6 +34,7 @@ def statuses(folder: Path, kind: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.operate
 def test_plain_dbt_builds_in_a_spark_of_its_own(day: Path, tmp_path: Path):
     """With nothing of ours in its process, as docs/sql.md says; what it makes, others than Spark can read."""
     shutil.copytree(day, tmp_path / "warehouse")
