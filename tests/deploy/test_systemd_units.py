@@ -109,3 +109,14 @@ def test_the_jobs_get_the_signal_before_their_jvm(name):
 
     assert re.search(r"^KillMode=mixed$", text, flags=re.MULTILINE)
     assert re.search(r"^TimeoutStopSec=90$", text, flags=re.MULTILINE)
+
+
+def test_the_page_installs_the_packages_of_the_image_by_their_hashes():
+    """The files are named from the folder of the units, and the release is the one of this checkout."""
+    page = (UNITS / "README.md").read_text(encoding="utf-8")
+    [requirements] = re.findall(r"pip install --require-hashes --requirement (\S+)$", page, flags=re.MULTILINE)
+    [version] = re.findall(r"pip install --no-deps wakeroll==(\S+)$", page, flags=re.MULTILINE)
+    ours = re.findall(r'^version = "(.+)"$', (UNITS.parents[1] / "pyproject.toml").read_text(), flags=re.MULTILINE)
+
+    assert "--hash=sha256:" in (UNITS / requirements).read_text(encoding="utf-8")
+    assert [version] == ours

@@ -116,7 +116,7 @@ def test_a_copy_of_the_tables_made_while_they_are_written_is_restored(broker: Em
 
 
 def test_a_snapshot_of_the_volume_is_restored(broker: EmbeddedBroker, spark, tmp_path: Path):
-    """It has tables and checkpoints as they were in one moment, in the middle of batches."""
+    """It has tables and checkpoints as they were in one moment, in the middle of batches, and lacks the last write."""
     home = tmp_path / "home"
     with ExitStack() as stack:
         fleet = stack.enter_context(Fleet(broker.bootstrap, tmp_path, checkpoints=str(home / "checkpoints")))
@@ -125,6 +125,9 @@ def test_a_snapshot_of_the_volume_is_restored(broker: EmbeddedBroker, spark, tmp
             """Copy the folder while none of the processes that write to it runs."""
             with suspended(fleet.system.jobs.pid):
                 shutil.copytree(home, tmp_path / "home.drill-copy", symlinks=True)
+            # The node had not written the newest commit of a table to the volume yet.
+            log = tmp_path / "home.drill-copy" / "warehouse" / "assignments" / "_delta_log"
+            max(log.glob("*.json")).write_bytes(b"")
 
         services = stack.enter_context(services_of(fleet, tmp_path, snapshot=snapshot))
         fleet.wait_for_more(300)
