@@ -220,6 +220,10 @@ def test_compose_starts_the_control_plane_as_its_file_says(
             )
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/groups", timeout=30) as answer:
             assert [one["group_id"] for one in json.load(answer)["groups"]] == ["billing"]
+        read = ("cat", "/var/lib/wakeroll-keys/keys.toml")
+        files = {name: podman.compose("exec", "-T", name, *read, **environment).stdout for name in ("run", "serve")}
+        assert {name: file.count("private_key = ") for name, file in files.items()} == {"run": 2, "serve": 0}
+        assert files["serve"].count("public_key = ") == 2
         said = logs()
         assert "Traceback" not in said.stdout + said.stderr
     finally:
