@@ -9,6 +9,7 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.support.archived_states import shards_of
 from tests.support.systems.deployment import Log, decided, deploy, told, written
 from tests.support.systems.replicas import replica_of
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
@@ -20,7 +21,7 @@ from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.jobs.reshard import reshard
 from wakeroll_pipeline.kafka.control_topics import InvalidTopics, ensure_topics
 from wakeroll_pipeline.kafka.topic_admin import Cluster
-from wakeroll_pipeline.ledger.archived_log import Period, shards_of
+from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.ledger.tables import open_views

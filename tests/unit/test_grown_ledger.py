@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.archived_states import shards_of
 from tests.support.control_log import QUEUES, START_MS, TOPIC
 from tests.support.delta_tables import write_assignments, write_tables
 from tests.support.ledgers import Story, offsets_of, owners_of
@@ -13,7 +14,7 @@ from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
-from wakeroll_pipeline.ledger.archived_log import Period, place_of, places_of, shard_at, shards_of
+from wakeroll_pipeline.ledger.archived_log import Period, place_of, places_of, shard_at
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.ledger.shard_growth import Step, steps_of
 from wakeroll_pipeline.live.ledger_reader import newest_snapshots, read_ledger

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from tests.support.archived_states import shards_of
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, Story, a_day
 from wakeroll.connection import Topics
@@ -19,7 +20,6 @@ from wakeroll_model.shard_state import decode_state, encode_state
 from wakeroll_model.snapshot_proof import differences, hash_of, problem_in, proven
 from wakeroll_model.state_machines import MACHINES
 from wakeroll_pipeline.ledger import stored_snapshots
-from wakeroll_pipeline.ledger.archived_log import shards_of
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.shard_growth import steps_of
 from wakeroll_pipeline.ledger.stored_snapshots import newest_of, row_of, snapshot_keys

@@ -427,38 +427,14 @@ def shard_at(ledger: Ledger, place: ControlPartition, partitions: int, at_ms: in
         [begin] = ledger.rows(f"select min(at_ms) as at_ms {of_shard}", topic=topic, partition=partition)
         begins = "" if begin.at_ms is None else f"; its archived log begins at {EpochMs(begin.at_ms)}"
         raise InvalidUsage(f"no archived record of {topic}-{partition} {until}{begins}")
-    [shard] = _shards(ledger, {place: last.last_offset}, partitions, until)
-    return shard
-
-
-def shards_of(ledger: Ledger, partitions: int, kinds: Collection[str] = ("groups", "queues")) -> list[Shard]:
-    """Return the shards in their states after their last archived records, sorted by name.
-
-    Args:
-        ledger: the open ledger.
-        partitions: number of partitions of each control topic.
-        kinds: kinds of the control topics; see `wakeroll_model.records.kind_of_topic`.
-
-    Raises:
-        InvalidUsage: the archived log of a shard lacks records.
-    """
-    rows = ledger.rows(
-        "select topic, partition, max(events.offset) as last_offset from events group by topic, partition"
-    )
-    places = {(row.topic, row.partition): row.last_offset for row in rows if kind_of_topic(row.topic) in kinds}
-    return sorted(_shards(ledger, places, partitions, Period()), key=lambda shard: shard.name)
-
-
-def _shards(ledger: Ledger, places: Mapping[ControlPartition, int], partitions: int, until: Period) -> Iterator[Shard]:
-    """Yield the shards in these places in their states after these offsets."""
-    found = stretches_of(ledger, {place: (last, last) for place, last in places.items()})
+    found = stretches_of(ledger, {place: (last.last_offset, last.last_offset)})
     for unknown in found.unknown:
         raise InvalidUsage(f"the state of {unknown.shard_name} cannot be rebuilt {until}: {unknown.why}")
-    for stretch in found.stretches:
-        growing = stretch.shard(partitions)
-        for record in records_in_order(ledger, stretch):
-            growing.apply(record)
-        yield growing.shard
+    [stretch] = found.stretches
+    growing = stretch.shard(partitions)
+    for record in records_in_order(ledger, stretch):
+        growing.apply(record)
+    return growing.shard
 
 
 class _Decided(NamedTuple):
