@@ -1,4 +1,4 @@
-"""The sink of `record` writes tables that Spark created, and Spark maintains what it has written."""
+"""The sink of `record` writes tables that Spark created, and Spark reads what it has written."""
 
 import shutil
 
@@ -9,10 +9,11 @@ from deltalake.exceptions import DeltaError
 from msgspec import structs
 
 from tests.support.ledgers import highest_positions
+from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import EVENTS, EventRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.compaction import compact
-from wakeroll_pipeline.ledger.maintenance import clean, session_for_upkeep
+from wakeroll_pipeline.ledger.expired_versions import delete_expired
 from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
 from wakeroll_pipeline.recovery.checkpoint_state import number_of_recording
 from wakeroll_pipeline.recovery.record_turn import Turn
@@ -58,7 +59,7 @@ def test_a_row_that_breaks_a_constraint_is_refused_with_its_batch(spark, table, 
     assert offsets_in(spark, table) == [1, 4]
 
 
-def test_spark_reads_compacts_and_cleans_what_the_sink_appends(spark, table):
+def test_spark_reads_what_the_sink_appends_while_upkeep_merges_and_deletes_files(spark, table):
     """The log has checkpoints of both writers; the sink continues behind commits of Spark."""
     sink = ArrowSink()
     for offset in range(105):
@@ -67,7 +68,7 @@ def test_spark_reads_compacts_and_cleans_what_the_sink_appends(spark, table):
     assert offsets_in(spark, table) == list(range(105))
 
     compact(table, EVENTS)
-    clean(session_for_upkeep(spark), table)
+    delete_expired(table, 0, now_ms())
     sink.append(rows(105, 106), table)
 
     assert offsets_in(spark, table) == list(range(107))

@@ -12,12 +12,14 @@ from pyspark.sql import SparkSession
 
 from tests.support.ledgers import PARTITIONS, highest_positions, three_days, write_ledger
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll.epoch_ms import now_ms
 from wakeroll_model.config import SNAPSHOT_SPAN
 from wakeroll_model.rows import CHAIN, DECISIONS, DIVERGENCES, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from wakeroll_model.shard_state import VERSION
 from wakeroll_pipeline.ledger.archived_log import Period, cut_logs
 from wakeroll_pipeline.ledger.compaction import compact
-from wakeroll_pipeline.ledger.maintenance import Upkeep, clean, session_for_upkeep
+from wakeroll_pipeline.ledger.expired_versions import delete_expired
+from wakeroll_pipeline.ledger.maintenance import Upkeep
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, forget, past_of
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
@@ -275,7 +277,6 @@ def test_no_record_is_deleted_that_only_a_damaged_snapshot_makes_superfluous(spa
 def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_path):
     """The files of before stay until nobody reads them any more; a round that did not come so far is made up for."""
     ensure_tables(spark, tmp_path, keep_versions_ms=3_600_000)
-    session = session_for_upkeep(spark)
     path = path_of(tmp_path, EVENTS)
     folder = path.path
     spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.checkpointInterval' = '4')")
@@ -290,9 +291,8 @@ def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_pa
     old = spark.read.format("delta").option("versionAsOf", 9).load(str(path))
     assert old.count() == 8
 
-    ensure_tables(spark, tmp_path, keep_versions_ms=0)
     turn_back_clocks(folder / "_delta_log")
-    clean(session, path)
+    delete_expired(path, 0, now_ms())
 
     assert len(list(folder.glob("*.parquet"))) == 1
     versions = sorted(int(file.stem) for file in (folder / "_delta_log").glob("*.json"))

@@ -14,17 +14,16 @@ from datetime import date
 from functools import partial
 from threading import Lock
 
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.compaction import compact
 from wakeroll_pipeline.ledger.daily_facts import missing_days, write_day
+from wakeroll_pipeline.ledger.expired_versions import delete_expired
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, Rewriting, forget, past_of
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.settings import Settings
-from wakeroll_pipeline.storage.place import Place
 
 APPENDING = Lock()
 """Lock of the `snapshots` table: one thread of the process appends snapshots, another thread maintains the tables."""
@@ -37,8 +36,6 @@ _CONFS = {
     # Appends by Spark write no statistics, which would cost more than they save.  For a file of which old rows were
     # deleted, they show when that is due again.
     "spark.databricks.delta.stats.collect": "true",
-    # Otherwise thousands of tasks list a folder: 80 s instead of 2 s.
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 
 Step = Callable[[], None]
@@ -144,7 +141,7 @@ class Upkeep:
 
     def _clean(self, table: Table) -> None:
         with _alone_with(table):
-            clean(self._spark, path_of(self._settings.warehouse, table))
+            delete_expired(path_of(self._settings.warehouse, table), self._settings.keep_versions_ms, now_ms())
 
     def _find_old(self) -> None:
         self._write_next(missing_days(self._settings.warehouse))
@@ -201,19 +198,3 @@ def session_for_upkeep(spark: SparkSession) -> SparkSession:
 def _alone_with(table: Table) -> AbstractContextManager[object]:
     """Return the lock that keeps other threads from appending; only `snapshots` has another thread that appends."""
     return APPENDING if table is SNAPSHOTS else nullcontext()
-
-
-def clean(spark: SparkSession, path: Place) -> None:
-    """Delete the files and the log entries of expired versions.
-
-    A version expires when a newer one replaced it longer ago than the retention of versions.
-
-    Delta cleans its log itself, but in units of days.  With one commit per five seconds, the log of a day is too long,
-    because each append lists all its entries.  So this function calls Delta's cleaner with minutes as the unit.
-    """
-    DeltaTable.forPath(spark, path.for_spark()).vacuum()
-    delta = spark._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
-    its_log = delta.DeltaLog.forTable(spark._jsparkSession, path.for_spark())
-    nothing = spark._jvm.scala.Option.empty()  # type: ignore[union-attr]
-    minute = getattr(delta, "TruncationGranularity$").__getattr__("MODULE$").MINUTE()
-    its_log.cleanUpExpiredLogs(its_log.unsafeVolatileSnapshot(), nothing, nothing, minute)
