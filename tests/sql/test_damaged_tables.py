@@ -1,5 +1,6 @@
 """Damaged tables in Spark: the same sentences and exit codes as in DuckDB (`tests/unit/test_unreadable_tables.py`)."""
 
+import json
 import shutil
 
 import pytest
@@ -43,6 +44,23 @@ def test_every_command_in_spark_ends_with_the_sentence(engine, wakeroll, home, w
 
     assert code == 3, said + complaint
     assert f"wakeroll: cannot read table 'decisions': {named}" in complaint
+
+
+@pytest.mark.parametrize("what", ["lose a file", pytest.param("flip the pages", marks=pytest.mark.operate)])
+def test_the_check_of_the_other_tables_is_the_same_in_both_engines(engine, wakeroll, home, what):
+    """One unreadable table must not hide whether the others keep their rules."""
+    assert engine
+    DAMAGES[what](home / "warehouse" / "offsets")
+
+    answers = {}
+    for name in ("duckdb", "spark"):
+        code, said, _ = wakeroll("check", "--json", "--no-docs", "--engine", name, "--home", str(home))
+        assert code == 3, said
+        answers[name] = {rule["name"]: rule["status"] for rule in json.loads(said)["rules"]}
+
+    assert answers["spark"] == answers["duckdb"]
+    assert answers["duckdb"]["offsets.decided"] == "not_checked"
+    assert answers["duckdb"]["assignments.decided"] == "ok"
 
 
 @pytest.mark.parametrize("engine_name", ["duckdb", pytest.param("spark", marks=pytest.mark.operate)])

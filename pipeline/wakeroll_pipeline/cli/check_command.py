@@ -41,6 +41,7 @@ from wakeroll_pipeline.cli.options import (
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.cli.published_witness import Witness
+from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions.quality.lean_imports import lean_imports
 from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt, tables_looked_at
@@ -156,15 +157,17 @@ def check(
     names = None if table is None else {table}
     page = None
     with reported_failure(clock, as_json=as_json, junit=junit):
+        gate = None
         if chosen == "spark":
-            new_gate = partial(Gate, folder, "spark", clock.name)
-            outcomes, looked_at, gate = _check_in_spark(settings, new_gate, chains, asked, at_ms, names)
+            outcomes, looked_at, gate = _check_in_spark(
+                settings, partial(Gate, folder, "spark", clock.name), chains, asked, at_ms, names
+            )
         else:
             outcomes, looked_at = _check_in_duckdb(settings, chains, asked, at_ms, names)
         outcomes = witness.added_to(outcomes)
     if folder is not None:
         with out.status("writing Data Docs"):
-            if chosen == "duckdb":
+            if gate is None:
                 gate = Gate(folder, "duckdb", clock.name)
                 gate.record(outcomes, looked_at)
             page = gate.write_docs()
@@ -297,6 +300,28 @@ _US_PER_ROW = 25
 
 
 def _check_in_spark(
+    settings: Settings,
+    new_gate: "Callable[[], Gate]",
+    chains: "ChainCheck",
+    version: tuple[str, int] | None,
+    at_ms: int | None,
+    names: set[str] | None,
+) -> "tuple[Sequence[RuleResult], Sequence[TableLookedAt], Gate | None]":
+    """Check in Spark; if a table cannot be read, in DuckDB, without a gate.
+
+    Spark evaluates the rules that compare rows in one job, which fails as a whole; DuckDB tells which of them read the
+    damaged table.
+    """
+    lines = list(chains.heads)
+    try:
+        return _checked_by_spark(settings, new_gate, chains, version, at_ms, names)
+    except UnreadableTable as damage:
+        complain(f"{damage}; DuckDB checks the rules that do not read it")
+    chains.heads[:] = lines
+    return *_check_in_duckdb(settings, chains, version, at_ms, names), None
+
+
+def _checked_by_spark(
     settings: Settings,
     new_gate: "Callable[[], Gate]",
     chains: "ChainCheck",
