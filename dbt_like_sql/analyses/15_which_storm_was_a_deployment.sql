@@ -1,54 +1,18 @@
 -- Which storm was a rolling restart, of which version, and which one a member that flaps?
 with storms as (select * from {{ ref('storms') }}),
 
-memberships as (select * from {{ source('ledger', 'memberships') }}),
-
-described as (
-    select
-        group_id,
-        client_id,
-        instance_id,
-        max_by(host, (era, seq)) as host,
-        max_by(app_version, (era, seq)) as app_version
-    from memberships
-    where change in ('joined', 'described') and coalesce(host, app_version) is not null
-    group by group_id, client_id, instance_id
-),
-
-changes as (
-    select
-        memberships.group_id,
-        memberships.client_id,
-        memberships.era,
-        memberships.seq,
-        memberships.log_time,
-        memberships.change = 'joined' as is_join,
-        described.host,
-        coalesce(described.app_version, '') as app_version
-    from memberships
-    left join described using (group_id, client_id, instance_id)
-    where memberships.change in ('joined', 'left', 'expired')
-),
-
-followed as (
-    select
-        *,
-        lag(is_join) over (partition by group_id, client_id order by era, seq) as was_join,
-        lag(app_version) over (partition by group_id, client_id order by era, seq) as version_before
-    from changes
-),
+changes as (select * from {{ source('ledger', 'member_changes') }}),
 
 -- A change leads to a rebalance at once, or after the settle interval.
 concerned as (
     select
         storms.began_at,
-        followed.*,
-        followed.is_join and followed.was_join = false as is_return
+        changes.*
     from storms
-    inner join followed
+    inner join changes
         on
-            storms.group_id = followed.group_id
-            and followed.log_time between storms.began_at - interval 10 seconds and storms.ended_at
+            storms.group_id = changes.group_id
+            and changes.log_time between storms.began_at - interval 10 seconds and storms.ended_at
 ),
 
 each_client as (

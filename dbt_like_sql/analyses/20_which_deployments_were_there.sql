@@ -1,51 +1,21 @@
 -- Which deployments were there: rolling restarts, members that flap, and members that were added or removed?
 --
 -- Changes of the members of a group belong together if less than two minutes lie between them.
-with memberships as (select * from {{ source('ledger', 'memberships') }}),
+with changes as (select * from {{ source('ledger', 'member_changes') }}),
 
 rebalance_cost as (select * from {{ ref('rebalance_cost') }}),
-
-described as (
-    select
-        group_id,
-        client_id,
-        instance_id,
-        max_by(host, (era, seq)) as host,
-        max_by(app_version, (era, seq)) as app_version
-    from memberships
-    where change in ('joined', 'described') and coalesce(host, app_version) is not null
-    group by group_id, client_id, instance_id
-),
-
-changes as (
-    select
-        memberships.group_id,
-        memberships.client_id,
-        memberships.era,
-        memberships.seq,
-        memberships.at_ms,
-        memberships.change = 'joined' as is_join,
-        described.host,
-        coalesce(described.app_version, '') as app_version
-    from memberships
-    left join described using (group_id, client_id, instance_id)
-    where memberships.change in ('joined', 'left', 'expired')
-),
 
 spaced as (
     select
         *,
-        at_ms - lag(at_ms) over (partition by group_id order by era, seq) as gap_ms,
-        lag(is_join) over (partition by group_id, client_id order by era, seq) as was_join,
-        lag(app_version) over (partition by group_id, client_id order by era, seq) as version_before
+        at_ms - lag(at_ms) over (partition by group_id order by era, seq) as gap_ms
     from changes
 ),
 
 numbered as (
     select
         *,
-        is_join and was_join = false as is_return,
-        is_join and was_join = false and app_version = version_before as is_same_again,
+        is_return and app_version = version_before as is_same_again,
         count(case when gap_ms >= 120000 then 1 end) over (partition by group_id order by era, seq) as number
     from spaced
 ),

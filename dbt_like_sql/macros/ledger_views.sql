@@ -512,6 +512,265 @@ select * from final
 {%- do found.update({'silences': definition}) -%}
 
 {%- set definition -%}
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'owner before', `to_client_id` comment 'new owner', `epoch` comment 'epoch of the group at the change of owner', `how` comment 'how the queue became free: first, released, unregistered, expired, ...', `until_ms` comment 'log time until which the owner before may have read the queue (epoch ms): an interval of heartbeats after the last one of an owner that was killed, otherwise the hand-over', `until_at` comment 'log time until which the owner before may have read the queue (UTC): an interval of heartbeats after the last one of an owner that was killed, otherwise the hand-over', `committed_offset` comment 'committed offset at the hand-over; null if none was committed', `end_offset` comment 'offset after the newest message at that time; null if it was not reported', `repeats_possible` comment 'upper bound of the messages that are read again; 0 if one of the two offsets is not known', `at_ms` comment 'log time of the hand-over (epoch ms)', `log_time` comment 'log time of the hand-over (UTC)', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the hand-over in its shard') comment 'A hand-over of a queue whose owner had not released it, and how many messages the new owner may read again.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `to_client_id`, `epoch`, `how`, `until_ms`, case when `until_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`until_ms`) end as until_at, `committed_offset`, `end_offset`, `repeats_possible`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `shard`, `era`, `seq` from (
+-- How many messages may the new owner of a queue read again?  One row per hand-over that the old owner did not cause.
+--
+-- The number is a bound: an owner that was killed read nothing later than one interval of heartbeats after its last one,
+-- and one that lives read until its queue was handed over.  Reports of end offsets show what there was to read.  The
+-- observer reports growth within five seconds, so a report in the ten seconds after that time counts.
+with moved as (
+    select
+        shard,
+        era,
+        seq,
+        at_ms,
+        group_id,
+        queue.topic as topic,
+        queue.broker as broker,
+        queue.queue_id as queue_id,
+        handovers.from as client_id,
+        handovers.to as to_client_id,
+        epoch,
+        how
+    from ledger.handovers
+    where
+        how not in ('first', 'released', 'unregistered', 'removed')
+        and handovers.from is not null
+        and handovers.to is not null
+),
+
+intervals as (
+    select
+        era,
+        seq,
+        group_id,
+        client_id,
+        cast(nullif(regexp_extract(json, '"heartbeat_ms":([0-9]{1,9})', 1), '') as bigint) as heartbeat_ms
+    from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions
+    where kind = 'assignment'
+),
+
+demanded as (
+    select
+        moved.shard,
+        moved.seq,
+        max_by(intervals.heartbeat_ms, (intervals.era, intervals.seq)) as heartbeat_ms
+    from moved
+    inner join intervals
+        on
+            moved.group_id = intervals.group_id
+            and moved.client_id = intervals.client_id
+            and (intervals.era, intervals.seq) < (moved.era, moved.seq)
+    group by moved.shard, moved.seq
+),
+
+lived as (
+    select
+        moved.*,
+        case
+            when moved.how = 'expired' and silences.returned_ms is null
+                then coalesce(silences.heard_ms + demanded.heartbeat_ms, moved.at_ms)
+            -- The old owner of an eager hand-over learns of it with the answer to its next heartbeat at the latest.
+            when moved.how = 'eager' then moved.at_ms + coalesce(demanded.heartbeat_ms, 0)
+            else moved.at_ms
+        end as until_ms
+    from moved
+    left join ledger.silences using (shard, seq)
+    left join demanded using (shard, seq)
+),
+
+-- The commits of these groups and their hand-overs, in one order: so the work does not grow with their product.
+advances as (
+    select
+        shard,
+        era,
+        seq,
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        committed_offset
+    from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.offsets) as offsets
+    where group_id in (select moved.group_id from moved)
+    union all
+    select
+        shard,
+        era,
+        seq,
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        null as committed_offset
+    from moved
+),
+
+committed as (
+    select
+        shard,
+        seq,
+        max_by(committed_offset, case when committed_offset is not null then (era, seq) end) over (
+            partition by group_id, topic, broker, queue_id
+            order by era, seq
+            rows between unbounded preceding and current row
+        ) as committed_offset
+    from advances
+),
+
+-- A hand-over stands before the reports of its last moment.
+reports as (
+    select
+        null as shard,
+        null as seq,
+        topic,
+        broker,
+        queue_id,
+        at_ms as until_ms,
+        1 as place,
+        end_offset
+    from ledger.end_offsets
+    union all
+    select
+        shard,
+        seq,
+        topic,
+        broker,
+        queue_id,
+        until_ms,
+        0 as place,
+        null as end_offset
+    from lived
+),
+
+around as (
+    select
+        shard,
+        seq,
+        until_ms,
+        max_by(end_offset, case when place = 1 then until_ms end) over (
+            partition by topic, broker, queue_id
+            order by until_ms, place
+            rows between unbounded preceding and current row
+        ) as end_before,
+        min_by(end_offset, case when place = 1 then until_ms end) over (
+            partition by topic, broker, queue_id
+            order by until_ms, place
+            rows between current row and unbounded following
+        ) as end_after,
+        min(case when place = 1 then until_ms end) over (
+            partition by topic, broker, queue_id
+            order by until_ms, place
+            rows between current row and unbounded following
+        ) as after_ms
+    from reports
+),
+
+readable as (
+    select
+        shard,
+        seq,
+        case when after_ms <= until_ms + 10000 then end_after else end_before end as end_offset
+    from around
+    where seq is not null
+),
+
+final as (
+    select
+        lived.group_id,
+        lived.topic,
+        lived.broker,
+        lived.queue_id,
+        lived.client_id,
+        lived.to_client_id,
+        lived.epoch,
+        lived.how,
+        lived.until_ms,
+        committed.committed_offset,
+        readable.end_offset,
+        greatest(readable.end_offset - committed.committed_offset, 0) as repeats_possible,
+        lived.at_ms,
+        lived.shard,
+        lived.era,
+        lived.seq
+    from lived
+    inner join committed using (shard, seq)
+    inner join readable using (shard, seq)
+)
+
+select * from final
+) as shown
+{%- endset -%}
+{%- do found.update({'repeats': definition}) -%}
+
+{%- set definition -%}
+(`group_id` comment 'name of the consumer group', `client_id` comment 'client that changed', `instance_id` comment 'its instance', `change` comment 'joined, left, expired', `is_join` comment 'whether it joined', `is_return` comment 'whether it joined, and its last change before was its end', `host` comment 'host or pod that the instance runs on; null if it never told', `app_version` comment 'version of its application; empty if it never told', `version_before` comment 'version at the last change of the client before; null if there was none', `at_ms` comment 'log time of the change (epoch ms)', `log_time` comment 'log time of the change (UTC)', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard') comment 'A member joined, left or expired: whether it came back, and as which version.' as
+select `group_id`, `client_id`, `instance_id`, `change`, `is_join`, `is_return`, `host`, `app_version`, `version_before`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `shard`, `era`, `seq` from (
+-- When did members join and leave, and did they come back, as which version?  One row per change of one member.
+--
+-- A client describes itself when it joins, or later; the newest description of an instance counts for all its changes.
+with described as (
+    select
+        group_id,
+        client_id,
+        instance_id,
+        max_by(host, (era, seq)) as host,
+        max_by(app_version, (era, seq)) as app_version
+    from ledger.memberships
+    where change in ('joined', 'described') and coalesce(host, app_version) is not null
+    group by group_id, client_id, instance_id
+),
+
+changes as (
+    select
+        memberships.group_id,
+        memberships.client_id,
+        memberships.instance_id,
+        memberships.change,
+        memberships.change = 'joined' as is_join,
+        described.host,
+        coalesce(described.app_version, '') as app_version,
+        memberships.at_ms,
+        memberships.shard,
+        memberships.era,
+        memberships.seq
+    from ledger.memberships
+    left join described using (group_id, client_id, instance_id)
+    where memberships.change in ('joined', 'left', 'expired')
+),
+
+followed as (
+    select
+        *,
+        lag(is_join) over (partition by group_id, client_id order by era, seq) as was_join,
+        lag(app_version) over (partition by group_id, client_id order by era, seq) as version_before
+    from changes
+),
+
+final as (
+    select
+        group_id,
+        client_id,
+        instance_id,
+        change,
+        is_join,
+        coalesce(is_join and not was_join, false) as is_return,
+        host,
+        app_version,
+        version_before,
+        at_ms,
+        shard,
+        era,
+        seq
+    from followed
+)
+
+select * from final
+) as shown
+{%- endset -%}
+{%- do found.update({'member_changes': definition}) -%}
+
+{%- set definition -%}
 (`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'client of a broadcasting group; null in a clustering group, which shares offsets', `committed_offset` comment 'offset of the next message to consume; null if none was ever committed', `end_offset` comment 'offset after the newest message of the queue, in the newest report', `lag_messages` comment 'messages that exist and are not consumed; null if that is not known', `lag_ms` comment 'age of the oldest message that is not consumed (ms); 0 if there is none, null if not known', `committed_ms` comment 'log time of the last commit (epoch ms); null if there was none', `committed_at` comment 'log time of the last commit (UTC); null if there was none', `as_of_ms` comment 'newest log time in the tables (epoch ms)', `as_of` comment 'newest log time in the tables (UTC)') comment 'A queue of a group, and how far the group is behind; in a broadcasting group, one row per client.' as
 select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `committed_offset`, `end_offset`, `lag_messages`, `lag_ms`, `committed_ms`, case when `committed_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`committed_ms`) end as committed_at, `as_of_ms`, case when `as_of_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`as_of_ms`) end as as_of from (
 -- How far behind is each group?  One row per (group_id, topic, broker, queue_id, client_id).
@@ -628,6 +887,7 @@ select * from final
         'offsets': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as client_id, cast(null as bigint) as committed_offset, cast(null as bigint) as epoch, cast(null as bigint) as at_ms, cast(null as string) as reset_by, cast(null as string) as mode where false',
         'snapshots': 'select cast(null as string) as topic, cast(null as int) as partition, cast(null as bigint) as offset, cast(null as bigint) as era, cast(null as bigint) as version, cast(null as bigint) as at_ms, cast(null as binary) as body, cast(null as string) as row_hash where false',
         'divergences': 'select cast(null as bigint) as partition, cast(null as bigint) as offset, cast(null as string) as shard, cast(null as bigint) as seq, cast(null as bigint) as published_ms, cast(null as string) as writer, cast(null as string) as kept_writer, cast(null as string) as json where false',
-        'chain': 'select cast(null as string) as table_name, cast(null as bigint) as number, cast(null as string) as kind, cast(null as bigint) as at_ms, cast(null as bigint) as rows, cast(null as string) as positions, cast(null as string) as rows_hash, cast(null as string) as reason, cast(null as string) as line_hash where false'
+        'chain': 'select cast(null as string) as table_name, cast(null as bigint) as number, cast(null as string) as kind, cast(null as bigint) as at_ms, cast(null as bigint) as rows, cast(null as string) as positions, cast(null as string) as rows_hash, cast(null as string) as reason, cast(null as string) as line_hash where false',
+        'daily_facts': 'select cast(null as date) as day, cast(null as string) as group_id, cast(null as bigint) as rebalances, cast(null as string) as rebalances_by_trigger, cast(null as bigint) as handed_over, cast(null as bigint) as handed_over_abruptly, cast(null as bigint) as total_pause_ms, cast(null as bigint) as longest_pause_ms, cast(null as bigint) as repeats_possible, cast(null as bigint) as lag_at_end_messages, cast(null as bigint) as lag_max_messages, cast(null as bigint) as unowned_queue_ms, cast(null as bigint) as members_min, cast(null as bigint) as members_max, cast(null as bigint) as members_at_end, cast(null as bigint) as owners, cast(null as bigint) as rejected_events, cast(null as bigint) as answered_pulls, cast(null as bigint) as held_ms, cast(null as boolean) as is_forgotten, cast(null as boolean) as is_whole where false'
     }) -}}
 {% endmacro %}

@@ -52,7 +52,7 @@
 {% macro delta_tables() %}
     {%- set logs -%}
         select distinct element_at(split(_metadata.file_path, '/'), -3) as name
-        from binaryFile.`{{ warehouse() }}/{decisions,snapshots,divergences,chain,marts/*}/_delta_log/*.json`
+        from binaryFile.`{{ warehouse() }}/{decisions,snapshots,divergences,chain,daily_facts,marts/*}/_delta_log/*.json`
     {%- endset -%}
     {{- return(run_query(logs).columns[0].values()) -}}
 {% endmacro %}

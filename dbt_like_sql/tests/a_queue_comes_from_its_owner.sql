@@ -1,12 +1,15 @@
 -- Invariant 1, as a chain: each hand-over names the last owner as the previous one, and changes the owner.
 --
 -- The queues of a forgotten group have no previous owner when the group is used again.  The same can hold for any group
--- in a new era of its shard, which begins without the state of the era before it.
+-- in a new era of its shard, which begins without the state of the era before it.  If decisions between two hand-overs are
+-- lost on record, there may have been another one.
 with handovers as (select * from {{ ref('stg_handovers') }}),
 
 memberships as (select * from {{ ref('stg_memberships') }}),
 
 whole as ({{ archived_decisions() }}),
+
+losses as (select * from {{ ref('stg_losses') }}),
 
 forgotten as (
     select
@@ -39,6 +42,15 @@ final as (
             and (
                 linked.last_seq is null
                 or (linked.last_era, linked.last_seq) < (forgotten.era, forgotten.seq)
+            )
+    anti join losses
+        on
+            losses.table_name = 'decisions'
+            and split_part(losses.shard, '.', 1) = split_part(linked.shard, '.', 1)
+            and (losses.era, losses.first_lost) < (linked.era, linked.seq)
+            and (
+                linked.last_seq is null
+                or (linked.last_era, linked.last_seq) < (losses.era, losses.last_lost)
             )
     where
         not (from_client_id is not distinct from last_owner or (from_client_id is null and linked.era > linked.last_era))

@@ -10,6 +10,17 @@ pytestmark = pytest.mark.spark
 __all__ = ("home", "sound")
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_the_tests_of_the_marts_leave_out_what_is_lost_on_record(home, engine):
+    """Before an operator has accepted the loss, they find it."""
+    lose_decisions(home)
+    words = ("marts", "--home", str(home), "--engine", engine)
+    assert run(*words) == 1
+    assert run("repair", "--home", str(home), "--accept-losses") == 0
+
+    assert run(*words) == 0
+
+
 def test_both_engines_leave_the_same_rows_out(home, capsys):
     lose_decisions(home)
     assert run("repair", "--home", str(home), "--accept-losses") == 0

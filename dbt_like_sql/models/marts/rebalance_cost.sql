@@ -2,9 +2,7 @@
 --
 -- An incremental run processes the new rebalances and hand-overs, and computes an epoch with new hand-overs again.
 --
--- `repeats_possible` is a bound: an owner that was killed read nothing later than one interval of heartbeats after its
--- last one, and one that lives read until its queue was handed over.  Reports of end offsets show what there was to read.
--- The observer reports growth within five seconds, so a report in the ten seconds after that time counts.
+-- The view `repeats` says how the bound `repeats_possible` is found.
 {{ config(materialized='incremental', incremental_strategy='merge', on_schema_change='append_new_columns', unique_key=['group_id', 'epoch', 'shard']) }}
 
 with rebalances as (select * from {{ ref('stg_rebalances') }}),
@@ -13,13 +11,9 @@ handovers as (select * from {{ ref('stg_handovers') }}),
 
 fencings as (select * from {{ ref('stg_fencings') }}),
 
-offsets as (select * from {{ ref('stg_offsets') }}),
-
-queues as (select * from {{ ref('stg_queues') }}),
-
 silences as (select * from {{ ref('stg_silences') }}),
 
-intervals as (select * from {{ ref('stg_intervals') }}),
+repeats as (select * from {{ ref('stg_repeats') }}),
 
 decided as (
     select
@@ -79,80 +73,6 @@ changed_hands as (
     semi join touched using (group_id, epoch, shard)
 ),
 
--- Hand-overs after which messages may be repeated, and until when the old owner may have read.
-abrupt as (
-    select *
-    from changed_hands
-    where is_abrupt and from_client_id is not null and to_client_id is not null
-),
-
-demanded as (
-    select
-        abrupt.shard,
-        abrupt.seq,
-        max_by(intervals.heartbeat_ms, (intervals.era, intervals.seq)) as heartbeat_ms
-    from abrupt
-    inner join intervals
-        on
-            abrupt.group_id = intervals.group_id
-            and abrupt.from_client_id = intervals.client_id
-            and (intervals.era, intervals.seq) < (abrupt.era, abrupt.seq)
-    group by abrupt.shard, abrupt.seq
-),
-
-lived as (
-    select
-        abrupt.*,
-        case
-            when abrupt.how = 'expired' and silences.returned_at is null
-                then coalesce({{ millis('silences.heard_at') }} + demanded.heartbeat_ms, {{ millis('abrupt.decided_at') }})
-            -- The old owner of an eager hand-over learns of it with the answer to its next heartbeat at the latest.
-            when abrupt.how = 'eager' then {{ millis('abrupt.decided_at') }} + coalesce(demanded.heartbeat_ms, 0)
-            else {{ millis('abrupt.decided_at') }}
-        end as until_ms
-    from abrupt
-    left join silences using (shard, seq)
-    left join demanded using (shard, seq)
-),
-
-committed as (
-    select
-        lived.shard,
-        lived.seq,
-        max_by(offsets.committed_offset, (offsets.era, offsets.seq)) as committed_offset
-    from lived
-    inner join offsets
-        on
-            lived.group_id = offsets.group_id
-            and lived.topic = offsets.topic
-            and lived.broker = offsets.broker
-            and lived.queue_id = offsets.queue_id
-            and (offsets.era, offsets.seq) < (lived.era, lived.seq)
-    group by lived.shard, lived.seq
-),
-
-readable as (
-    select
-        lived.shard,
-        lived.seq,
-        coalesce(
-            min_by(
-                queues.end_offset,
-                case
-                    when {{ millis('queues.seen_at') }} between lived.until_ms and lived.until_ms + 10000
-                        then queues.seen_at
-                end
-            ),
-            max_by(
-                queues.end_offset, case when {{ millis('queues.seen_at') }} < lived.until_ms then queues.seen_at end
-            )
-        ) as end_offset
-    from lived
-    inner join queues
-        on lived.topic = queues.topic and lived.broker = queues.broker and lived.queue_id = queues.queue_id
-    group by lived.shard, lived.seq
-),
-
 each_handover as (
     select
         changed_hands.*,
@@ -165,10 +85,9 @@ each_handover as (
                     + coalesce(silences.silent_s, 0)
         end as free_s,
         {{ seconds_between('changed_hands.revoked_at', 'changed_hands.released_at') }} as release_s,
-        greatest(readable.end_offset - committed.committed_offset, 0) as repeats_possible
+        repeats.repeats_possible
     from changed_hands
-    left join committed using (shard, seq)
-    left join readable using (shard, seq)
+    left join repeats using (shard, seq)
     left join silences using (shard, seq)
 ),
 

@@ -4,18 +4,21 @@ A day is written once, when every stream has recorded more than an hour of the n
 facts are no part of the chain of hashes: while the rows of a day exist, `facts_of` computes the day again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from arro3.core import RecordBatchReader, Table
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from duckdb import DuckDBPyRelation
 
 from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, TABLES
-from wakeroll_pipeline.ledger.column_types import Simple, in_duckdb
-from wakeroll_pipeline.ledger.delta_files import is_delta, literal, open_delta, quoted
+from wakeroll_model.rows import Table as LedgerTable
+from wakeroll_pipeline.ledger.column_types import Column, Simple, in_duckdb
+from wakeroll_pipeline.ledger.delta_files import failing_query, is_delta, literal, open_delta, quoted, reading
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
+from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.losses import Loss, losses_of
 from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS, look_after_mart, mart_query, path_of_facts, with_comments
 from wakeroll_pipeline.ledger.stream_names import values_of
@@ -25,10 +28,9 @@ COMMENT = "The facts about one group on one day (UTC), kept when the rows of the
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
-_SETTLED_MS = _HOUR_MS
-"""How much of the next day every stream must have recorded before a day is complete (ms)."""
-_LOOK_BACK_MS = _HOUR_MS
-"""How long before a day reports count for its begin: end offsets, and silences of expired members (ms)."""
+_MARGIN_MS = _HOUR_MS
+"""How long before and after a day rows count for it: reports of end offsets, expirations and fences of members (ms).
+Every stream must have recorded more than this of the next day before a day is complete."""
 
 
 class Fact(NamedTuple):
@@ -74,6 +76,22 @@ FACTS: Mapping[str, Fact] = {
 """Column -> its type and description."""
 
 
+def columns_of_facts() -> tuple[Column, ...]:
+    """Return the columns of the table, as those of the tables of the ledger are declared."""
+    return tuple(Column(name, fact.type, "null" in fact.comment, fact.comment) for name, fact in FACTS.items())
+
+
+def query_of_facts(warehouse: Folder) -> str:
+    """Return DuckDB's query of the table: without rows if there is none, and failing if it cannot be read."""
+    path, columns = path_of_facts(warehouse), [(name, in_duckdb(fact.type)) for name, fact in FACTS.items()]
+    try:
+        if is_delta(path):
+            return mart_query(path)
+    except UnreadableTable as damage:
+        return failing_query(columns, damage)
+    return reading(None, path, columns)
+
+
 def missing_days(warehouse: Folder) -> list[date]:
     """Return the complete days with records that are not written yet, the earliest first.
 
@@ -105,7 +123,7 @@ def missing_days(warehouse: Folder) -> list[date]:
     def is_complete(day: int) -> bool:
         end_ms = (day + 1) * _DAY_MS
         # A stream that ended for good is not waited for longer than a day.
-        return newest_ms >= end_ms + _DAY_MS or all(last_ms[one] >= end_ms + _SETTLED_MS for one in streams[day])
+        return newest_ms >= end_ms + _DAY_MS or all(last_ms[one] >= end_ms + _MARGIN_MS for one in streams[day])
 
     days = []
     for day in sorted(streams):
@@ -175,11 +193,80 @@ def store(path: Place, table: DeltaTable | None, day: date, facts: RecordBatchRe
     return True
 
 
+class Difference(NamedTuple):
+    """A stored fact that is not the one which the rows of its day give."""
+
+    day: date
+    group_id: str
+    column: str
+    """Name of the column; empty if the whole row is missing, or should not be there."""
+    stored: object
+    """The stored value, or `no row`."""
+    computed: object
+    """The value that the rows give, or `no row`."""
+
+
+def differences(warehouse: Folder) -> Iterator[Difference]:
+    """Yield the differences between the stored facts and those that the rows give, by day, group and column.
+
+    Days are left out of which rows were deleted, or are lost on record.
+
+    Args:
+        warehouse: folder of the tables; without the table, there is nothing to yield.
+
+    Raises:
+        UnreadableTable: a table cannot be read.
+        StorageFailed: the store did not answer.
+    """
+    path = path_of_facts(warehouse)
+    if not is_delta(path):
+        return
+    with duck_ledger(warehouse) as ledger:
+        # A stream that has ended keeps its last row. Streams from their first record on have no deleted rows.
+        [begin] = ledger.rows(
+            "select max(begin_ms) as of_log_ms from (select min(events.offset) as first, min(at_ms) as begin_ms "
+            "from events group by topic, partition) where first > 0"
+        )
+        known = ledger.connection.sql(mart_query(path))
+        days = known.select("day").distinct().order("day").fetchall()
+        for (day,) in days:
+            begin_ms = _begin_of(day)
+            if begin.of_log_ms is not None and begin_ms - _MARGIN_MS < begin.of_log_ms:
+                continue
+            with ledger.within(begin_ms, begin_ms + _DAY_MS) as its:
+                if _has_losses(its, begin_ms, begin_ms + _DAY_MS, losses_of(ledger)):
+                    continue
+            stored = _by_group(Table(known.filter(f"day = date {literal(day.isoformat())}").to_arrow_table()))
+            computed = _by_group(Table(facts_of(ledger, day).read_all()))
+            for group_id in sorted({*stored, *computed}):
+                yield from _differing(day, group_id, stored.get(group_id), computed.get(group_id))
+
+
+def _by_group(rows: Table) -> dict[str, dict[str, object]]:
+    columns = {name: rows.column(name).to_pylist() for name in rows.schema.names}
+    return {
+        group_id: {name: values[row] for name, values in columns.items()}
+        for row, group_id in enumerate(columns["group_id"])
+    }
+
+
+def _differing(
+    day: date, group_id: str, stored: Mapping[str, object] | None, computed: Mapping[str, object] | None
+) -> Iterator[Difference]:
+    if stored is None or computed is None:
+        has, gives = ("no row", "a row") if stored is None else ("a row", "no row")
+        yield Difference(day, group_id, "", has, gives)
+        return
+    for name in FACTS:
+        if stored.get(name) != computed[name]:
+            yield Difference(day, group_id, name, stored.get(name), computed[name])
+
+
 def facts_of(ledger: DuckLedger, day: date) -> RecordBatchReader:
     """Return the facts of a day, one row per group that exists on it, sorted by group.
 
-    The work grows with the rows of the day, and with those of `assignments` and `offsets` before it: owners and
-    committed offsets at its begin may be of any age.
+    The result is the same however the files of the tables are merged. The work grows with the rows of the day, and with
+    those of `assignments` and `offsets` before it: owners and committed offsets at its begin may be of any age.
 
     Args:
         ledger: the ledger.
@@ -193,36 +280,97 @@ def facts_of(ledger: DuckLedger, day: date) -> RecordBatchReader:
     known = _rows_before(ledger, day)
     newest = max((row["day"] for row in known), default=None)
     before = [row for row in known if row["day"] == newest and not row["is_forgotten"]]
-    with ledger.within(begin_ms - _LOOK_BACK_MS, end_ms) as its, ledger.within(0, begin_ms) as earlier:
-        times: dict[str, int | str] = {"begin_ms": begin_ms, "end_ms": end_ms}
-        alive = "true"
-        if newest is None:
-            alive = (
-                "group_id not in (select group_id from memberships where change in ('joined', 'forgotten') "
-                "and at_ms < $begin_ms and group_id is not null "
-                "group by group_id having arg_max(change, (era, seq)) = 'forgotten')"
-            )
-        else:
-            alive = f"group_id in ({', '.join(literal(row['group_id']) for row in before) or 'null'})"
+    alive = "true"
+    if newest is None:
+        alive = (
+            "group_id not in (select group_id from memberships where change in ('joined', 'forgotten') "
+            f"and at_ms < {begin_ms} and group_id is not null "
+            "group by group_id having arg_max(change, (era, seq)) = 'forgotten')"
+        )
+    else:
+        alive = f"group_id in ({', '.join(literal(row['group_id']) for row in before) or 'null'})"
+    with (
+        ledger.within(begin_ms - _MARGIN_MS, end_ms + _MARGIN_MS) as its,
+        ledger.within(0, begin_ms) as earlier,
+    ):
+        whole = _is_whole(its, earlier, begin_ms, end_ms, losses_of(ledger))
+        margins = (begin_ms - _MARGIN_MS, end_ms + _MARGIN_MS)
+        _restrict(its, EVENTS, *margins)
+        _restrict(its, DECISIONS, *margins)
+        for table, sql in _OPENING.items():
+            _restrict(its, TABLES[table], begin_ms, margins[1])
+            opening = earlier.connection.sql(sql.format(alive=alive), params={"begin_ms": begin_ms})
+            _add_rows(its, TABLES[table], opening)
+        _add_demands(ledger, its, margins[0])
         connection = its.connection
-        for name, sql in _OPENING.items():
-            found = earlier.connection.sql(sql.format(alive=alive), params={"begin_ms": begin_ms}).to_arrow_table()
-            connection.register("arrived", found)
-            connection.execute(f"create temp table {name} as select * from arrived")
-            connection.unregister("arrived")
         connection.execute("create temp table before (group_id varchar, members bigint)")
         if before:
             connection.executemany(
                 "insert into before values (?, ?)", [(row["group_id"], row["members_at_end"]) for row in before]
             )
-        whole = _is_whole(its, earlier, begin_ms, end_ms, losses_of(ledger))
         types = ", ".join(
             f"cast({quoted(name)} as {in_duckdb(fact.type)}) as {quoted(name)}" for name, fact in FACTS.items()
         )
         named = f"select date {literal(day.isoformat())} as day, {str(whole).lower()} as is_whole, * from final"
         sql = f"{_DAY} select {types} from ({named}) order by group_id"
-        table = Table(connection.sql(sql, params=times).to_arrow_table())
-    return RecordBatchReader.from_batches(table.schema, table.to_batches())
+        rows = Table(connection.sql(sql, params={"begin_ms": begin_ms, "end_ms": end_ms}).to_arrow_table())
+    return RecordBatchReader.from_batches(rows.schema, rows.to_batches())
+
+
+def _restrict(ledger: DuckLedger, of: LedgerTable, from_ms: int, to_ms: int) -> None:
+    """Let a table of a ledger have the rows of a period only: the files of it may have others.
+
+    Args:
+        ledger: the ledger.
+        of: the table.
+        from_ms: begin of the period (epoch ms), inclusive.
+        to_ms: end of the period (epoch ms), exclusive.
+    """
+    ledger.begin_behind(of, f"{of.at} < {from_ms} or {of.at} >= {to_ms}")
+
+
+def _add_rows(ledger: DuckLedger, of: LedgerTable, opening: DuckDBPyRelation) -> None:
+    """Add rows to a table of a ledger; they may lack columns, which are null then."""
+    name, of_the_day = f"opening_{of.name}", f"{of.name}_of_the_day"
+    ledger.connection.register("arrived", opening.to_arrow_table())
+    ledger.connection.execute(f"create table {name} as from arrived")
+    ledger.connection.unregister("arrived")
+    ledger.connection.execute(f"alter view {of.name} rename to {of_the_day}")
+    ledger.connection.execute(f"create view {of.name} as from {of_the_day} union all by name from {name}")
+
+
+def _add_demands(ledger: DuckLedger, its: DuckLedger, begin_ms: int) -> None:
+    """Add the newest assignment before a day of each member that lost a queue on it: it demands the heartbeats.
+
+    Args:
+        ledger: the ledger.
+        its: that of the day.
+        begin_ms: begin of the decisions of the latter (epoch ms).
+    """
+    connection = its.connection
+    connection.execute(
+        "create table lost as select distinct group_id, handovers.from as client_id from handovers "
+        "where how in ('expired', 'eager') and handovers.from is not null"
+    )
+    connection.execute(
+        "create table demands as select group_id, client_id, json, kind, era, seq from decisions where false"
+    )
+    for from_ms in (*ledger.periods(begin_ms), 0):
+        lost = connection.sql("from lost anti join demands using (group_id, client_id)").to_arrow_table()
+        if not lost.num_rows:
+            break
+        with ledger.within(from_ms, begin_ms) as period:
+            period.connection.register("lost", lost)
+            found = period.connection.sql(
+                "select group_id, client_id, max_by(json, (era, seq)) as json "
+                "from decisions semi join lost using (group_id, client_id) "
+                "where kind = 'assignment' and at_ms >= $from_ms and at_ms < $begin_ms group by group_id, client_id",
+                params={"from_ms": from_ms, "begin_ms": begin_ms},
+            ).to_arrow_table()
+        connection.register("found", found)
+        connection.execute("insert into demands select *, 'assignment', 0, 0 from found")
+        connection.unregister("found")
+    _add_rows(its, DECISIONS, connection.sql("from demands"))
 
 
 def _rows_before(ledger: DuckLedger, day: date) -> list[dict[str, Any]]:
@@ -246,9 +394,13 @@ def _begin_of(day: date) -> int:
 
 def _is_whole(its: DuckLedger, earlier: DuckLedger, begin_ms: int, end_ms: int, losses: list[Loss]) -> bool:
     """Return whether the log begins before the day, and no row of the day is lost as far as the chain says."""
-    [first] = earlier.rows("select count(*) as records from events where at_ms < $begin_ms", begin_ms=begin_ms)
-    if not first.records:
-        return False
+    return bool(earlier.rows("select 1 from events where at_ms < $begin_ms limit 1", begin_ms=begin_ms)) and not (
+        _has_losses(its, begin_ms, end_ms, losses)
+    )
+
+
+def _has_losses(its: DuckLedger, begin_ms: int, end_ms: int, losses: list[Loss]) -> bool:
+    """Return whether rows of a day are lost, as far as the chain says."""
     for loss in losses:
         table = TABLES[loss.table]
         if not loss.stream or table not in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS):
@@ -262,26 +414,27 @@ def _is_whole(its: DuckLedger, earlier: DuckLedger, begin_ms: int, end_ms: int, 
             end_ms=end_ms,
         )
         if row.low is not None and loss.first <= row.high + 1 and loss.last >= row.low - 1:
-            return False
-    return True
+            return True
+    return False
 
 
 _OPENING = {
-    "opening_owners": """
+    ASSIGNMENTS.name: """
         select group_id, topic, broker, queue_id, arg_max_null(client_id, (era, seq)) as client_id,
-            max_by(how, (era, seq)) as how
+            max_by(how, (era, seq)) as how, $begin_ms as from_ms, 0 as era, 0 as seq
         from assignments
         where from_ms < $begin_ms and {alive}
-        group by all
+        group by group_id, topic, broker, queue_id
     """,
-    "opening_committed": """
-        select group_id, topic, broker, queue_id, max_by(committed_offset, (era, seq)) as committed_offset
+    OFFSETS.name: """
+        select group_id, topic, broker, queue_id, max_by(committed_offset, (era, seq)) as committed_offset,
+            'clustering' as mode, $begin_ms - 1 as at_ms, 0 as era, 0 as seq
         from offsets
         where at_ms < $begin_ms and mode = 'clustering' and {alive}
-        group by all
+        group by group_id, topic, broker, queue_id
     """,
 }
-"""State at the begin of a day, from the rows before it."""
+"""Table -> the newest row of each queue before a day, as if it were the first row of the day."""
 
 _DAY = """
 with forgettings as (
@@ -291,12 +444,9 @@ with forgettings as (
 ),
 -- Owners of each queue in the order of decisions; a forgotten group has no queues until it comes back.
 owner_changes as (
-    select group_id, topic, broker, queue_id, client_id, how, $begin_ms as at_ms, 0 as era, 0 as seq
-    from opening_owners
-    union all
-    select group_id, topic, broker, queue_id, client_id, how, from_ms, era, seq
+    select group_id, topic, broker, queue_id, client_id, how, from_ms as at_ms, era, seq
     from assignments
-    where from_ms >= $begin_ms and from_ms < $end_ms
+    where from_ms < $end_ms
 ),
 gone as (
     select distinct
@@ -361,61 +511,18 @@ members as (
     from member_counts
     group by group_id
 ),
-moved as (
-    select
-        shard, era, seq, group_id, queue.topic as topic, queue.broker as broker, queue.queue_id as queue_id,
-        handovers.from as from_client_id, handovers.to as to_client_id, how, at_ms, released_ms, assigned_ms,
-        how not in ('first', 'released', 'unregistered', 'removed') as is_abrupt
-    from handovers
-    where at_ms >= $begin_ms and at_ms < $end_ms
-),
-committed as (
-    select group_id, topic, broker, queue_id, $begin_ms - 1 as at_ms, committed_offset, 0 as era, 0 as seq
-    from opening_committed
-    union all
-    select group_id, topic, broker, queue_id, at_ms, committed_offset, era, seq
-    from offsets
-    where mode = 'clustering' and at_ms >= $begin_ms and at_ms < $end_ms
-),
-ends as (
-    select topic, broker, queue_id, at_ms, end_offset, first_offset from end_offsets where at_ms < $end_ms
-),
-committed_then as (
-    select moved.shard, moved.seq, arg_max(committed.committed_offset, (committed.era, committed.seq)) as committed
-    from moved
-    inner join committed
-        on
-            moved.group_id = committed.group_id
-            and moved.topic = committed.topic
-            and moved.broker = committed.broker
-            and moved.queue_id = committed.queue_id
-            and (committed.era, committed.seq) < (moved.era, moved.seq)
-    where moved.is_abrupt and moved.from_client_id is not null
-    group by moved.shard, moved.seq
-),
-ended_then as (
-    select moved.shard, moved.seq, ends.end_offset
-    from moved
-    asof inner join ends
-        on
-            moved.topic = ends.topic
-            and moved.broker = ends.broker
-            and moved.queue_id = ends.queue_id
-            and moved.at_ms >= ends.at_ms
-    where moved.is_abrupt and moved.from_client_id is not null
-),
 each_move as (
     select
-        moved.*,
+        group_id, "to" as to_client_id, how not in ('first', 'released', 'unregistered', 'removed') as is_abrupt,
         case
             when to_client_id is not null
                 then assigned_ms - coalesce(released_ms, assigned_ms) + coalesce(silent_ms, 0)
         end as pause_ms,
-        greatest(ended_then.end_offset - committed_then.committed, 0) as repeats
-    from moved
+        repeats_possible
+    from handovers
     left join (select shard, seq, silent_ms from silences) as silences using (shard, seq)
-    left join committed_then using (shard, seq)
-    left join ended_then using (shard, seq)
+    left join (select shard, seq, repeats_possible from repeats) as repeats using (shard, seq)
+    where at_ms >= $begin_ms and at_ms < $end_ms
 ),
 handed as (
     select
@@ -424,9 +531,17 @@ handed as (
         count(case when is_abrupt then to_client_id end) as handed_over_abruptly,
         sum(pause_ms) as total_pause_ms,
         max(pause_ms) as longest_pause_ms,
-        sum(repeats) as repeats_possible
+        sum(repeats_possible) as repeats_possible
     from each_move
     group by group_id
+),
+committed as (
+    select group_id, topic, broker, queue_id, at_ms, committed_offset, era, seq
+    from offsets
+    where mode = 'clustering' and at_ms < $end_ms
+),
+ends as (
+    select topic, broker, queue_id, at_ms, end_offset, first_offset from end_offsets where at_ms < $end_ms
 ),
 consumed as (select distinct group_id, topic, broker, queue_id from committed),
 said as (

@@ -170,6 +170,60 @@ class Silence(Struct):
     seq: Annotated[int, Meta(description="number of the hand-over in its shard")]
 
 
+class MemberChange(Struct):
+    """A member joined, left or expired: whether it came back, and as which version."""
+
+    group_id: GroupId
+    client_id: Annotated[ClientId, Meta(description="client that changed")]
+    instance_id: Annotated[str, Meta(description="its instance")]
+    change: Annotated[str, Meta(description="joined, left, expired")]
+    is_join: Annotated[bool, Meta(description="whether it joined")]
+    is_return: Annotated[bool, Meta(description="whether it joined, and its last change before was its end")]
+    host: Annotated[str | None, Meta(description="host or pod that the instance runs on; null if it never told")]
+    app_version: Annotated[str, Meta(description="version of its application; empty if it never told")]
+    version_before: Annotated[
+        str | None, Meta(description="version at the last change of the client before; null if there was none")
+    ]
+    at_ms: Annotated[int, Meta(description="log time of the change (epoch ms)")]
+    shard: ShardName
+    era: Era
+    seq: Annotated[int, Meta(description="number of the decision in its shard")]
+
+
+class Repeat(Struct):
+    """A hand-over of a queue whose owner had not released it, and how many messages the new owner may read again."""
+
+    group_id: GroupId
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    client_id: Annotated[ClientId, Meta(description="owner before")]
+    to_client_id: Annotated[ClientId, Meta(description="new owner")]
+    epoch: ChangeEpoch
+    how: Freed
+    until_ms: Annotated[
+        int,
+        Meta(
+            description="log time until which the owner before may have read the queue (epoch ms): an interval of "
+            "heartbeats after the last one of an owner that was killed, otherwise the hand-over"
+        ),
+    ]
+    committed_offset: Annotated[
+        int | None, Meta(description="committed offset at the hand-over; null if none was committed")
+    ]
+    end_offset: Annotated[
+        int | None, Meta(description="offset after the newest message at that time; null if it was not reported")
+    ]
+    repeats_possible: Annotated[
+        int,
+        Meta(description="upper bound of the messages that are read again; 0 if one of the two offsets is not known"),
+    ]
+    at_ms: Annotated[int, Meta(description="log time of the hand-over (epoch ms)")]
+    shard: ShardName
+    era: Era
+    seq: Annotated[int, Meta(description="number of the hand-over in its shard")]
+
+
 class QueueLag(Struct):
     """A queue of a group, and how far the group is behind; in a broadcasting group, one row per client."""
 
@@ -215,6 +269,8 @@ VIEW_ROWS: Mapping[str, ViewRows] = {
     "groups": ViewRows(GroupState, ("group_id",)),
     "wakes": ViewRows(PullAnswer, ("shard", "seq")),
     "silences": ViewRows(Silence, ("shard", "seq")),
+    "repeats": ViewRows(Repeat, ("shard", "seq")),
+    "member_changes": ViewRows(MemberChange, ("shard", "seq")),
     "lag": ViewRows(QueueLag, ("group_id", *_QUEUE, "client_id")),
 }
 """View -> its rows; each may read the views before it."""

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.ledger.column_types import Column, Simple, columns_of, in_duckdb, in_spark
-from wakeroll_pipeline.ledger.daily_facts import COMMENT, FACTS
+from wakeroll_pipeline.ledger.daily_facts import COMMENT, columns_of_facts
 from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS
 from wakeroll_pipeline.ledger.view_queries import declared_views, first_line
 
@@ -54,8 +54,7 @@ def data_dictionary(marts: Iterable[Mapping[str, Any]]) -> str:
     for view in declared_views():
         page += _part(view.name, view.comment, view.columns, view.key)
     page += "\n## Daily facts\n"
-    of_a_day = [Column(name, fact.type, "null" in fact.comment, fact.comment) for name, fact in FACTS.items()]
-    page += _part(DAILY_FACTS, COMMENT, of_a_day, ("day", "group_id"))
+    page += _part(DAILY_FACTS, COMMENT, columns_of_facts(), ("day", "group_id"))
     page += "\n## Marts\n"
     for model in marts:
         page += _part(model["name"], model["description"], tuple(_of_mart(model)), _key_of_mart(model))

@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError, missing_extra
 from wakeroll_model.decision_order import ERA_SQL
-from wakeroll_model.rows import DECIDED, EVENTS, TABLES, Table
-from wakeroll_pipeline.ledger.column_types import columns_of, in_spark
+from wakeroll_model.rows import CHAIN, DECIDED, EVENTS, TABLES
+from wakeroll_pipeline.ledger.column_types import Column, columns_of, in_spark
 from wakeroll_pipeline.ledger.view_queries import VIEWS, Engine, declared_views, first_line, spark_head, views
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.conditional_writes import refuse_read_only
@@ -270,9 +270,14 @@ def _close_duckdb() -> None:
 
 def _variables(warehouse: Place, engine: Engine) -> dict[str, object]:
     """Return the variables of the dbt project that name the tables."""
-    from wakeroll_pipeline.ledger.duck_ledger import whole_versions
+    from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, whole_versions
+    from wakeroll_pipeline.ledger.losses import losses_of, lost_rows_query
 
+    with duck_ledger(warehouse, only=CHAIN) as ledger:
+        losses = losses_of(ledger)
     named: dict[str, object] = {"warehouse": warehouse.for_spark()}
+    if losses:
+        named["lost_rows"] = lost_rows_query(losses)
     if engine == "spark":  # in DuckDB, `dbt_plugin` opens the tables
         named["versions"] = whole_versions(warehouse)
     if warehouse.is_s3:
@@ -302,18 +307,23 @@ def views_macro() -> str:
 
     dbt cannot read the declarations in `model`, so this function translates them.  A test compares the file.
     """
+    from wakeroll_pipeline.ledger.daily_facts import columns_of_facts
+    from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS
+
     known = "|".join([*TABLES, *VIEWS])
     read = re.compile(rf"\b(from|join) ({known})\b")
     entries = "".join(
         _ENTRY.format(name=view.name, head=spark_head(view), query=read.sub(_from_ledger, sql).strip())
         for view, (_, sql) in zip(declared_views(), views("spark"), strict=True)
     )
-    return _MACRO.format(era=ERA_SQL, entries=entries, tables=",".join(map(_empty_table, TABLES.values())))
+    tables = [(table.name, columns_of(table.row)) for table in TABLES.values()]
+    empty = ",".join(_empty_table(name, columns) for name, columns in (*tables, (DAILY_FACTS, columns_of_facts())))
+    return _MACRO.format(era=ERA_SQL, entries=entries, tables=empty)
 
 
-def _empty_table(table: Table) -> str:
-    columns = ", ".join(f"cast(null as {in_spark(one.type)}) as {one.name}" for one in columns_of(table.row))
-    return f"\n        '{table.name}': 'select {columns} where false'"
+def _empty_table(name: str, columns: Iterable[Column]) -> str:
+    shown = ", ".join(f"cast(null as {in_spark(one.type)}) as {one.name}" for one in columns)
+    return f"\n        '{name}': 'select {shown} where false'"
 
 
 def declared_marts() -> str:
@@ -327,9 +337,13 @@ _TIMESTAMP = "\"{{ 'timestamptz' if target.type == 'duckdb' else 'timestamp' }}\
 
 def sources_file() -> str:
     """Return the content of `SOURCES`; a test compares the file."""
+    from wakeroll_pipeline.ledger.daily_facts import COMMENT, columns_of_facts
+    from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS
+
     lines = [_SOURCES]
     declared = [(table.name, first_line(table.row), columns_of(table.row)) for table in TABLES.values()]
-    for name, comment, columns in [*declared, *((view.name, view.comment, view.columns) for view in declared_views())]:
+    declared += [(view.name, view.comment, view.columns) for view in declared_views()]
+    for name, comment, columns in [*declared, (DAILY_FACTS, COMMENT, columns_of_facts())]:
         lines += [f"      - name: {name}", f"        description: {_quoted(comment)}"]
         if name == EVENTS.name:
             lines.append(_FRESHNESS)
