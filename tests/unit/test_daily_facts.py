@@ -7,17 +7,21 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.support.chained_ledgers import append, create_tables
-from tests.support.ledgers import DAY_MS, PARTITIONS, Story, a_day, told_by_hand
+from tests.support.ledgers import DAY_MS, PARTITIONS, START_MS, Story, a_day, told_by_hand
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.decisions import Handover, Membership
 from wakeroll_model.events import Queue
 from wakeroll_pipeline.jobs.maintain import maintain
+from wakeroll_pipeline.jobs.repair import repair
 from wakeroll_pipeline.ledger.chains import Chains
-from wakeroll_pipeline.ledger.daily_facts import FACTS, facts_of, missing_days, store, write_day
+from wakeroll_pipeline.ledger.daily_facts import FACTS, differences, facts_of, missing_days, store, write_day
 from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.stored_marts import path_of_facts
+from wakeroll_pipeline.questions.quality.facts_check import RULE, check_facts
+from wakeroll_pipeline.questions.quality.rule import RuleResult
 from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage.place import Place
 
 HOUR_MS = 3_600_000
 FIRST, SECOND = datetime.date(2023, 11, 14), datetime.date(2023, 11, 15)
@@ -190,6 +194,97 @@ def test_the_documented_questions_about_years_are_answered(warehouse):
 
     assert (audit.days, billing.days, billing.days_not_whole, billing.rebalances) == (2, 2, 1, 7)
     assert (billing.pause_s, billing.longest_pause_s, billing.repeats_at_most) == (184, 46, 3_200)
+
+
+def a_kill_on_the_second_day() -> Story:
+    """A member joins and commits on the first day only, and is killed on the second one, of which all is recorded."""
+    story = Story()
+    story.route("orders", 4, ends=100)
+    for client_id in ("c1", "c2"):
+        story.join("billing", client_id, "orders")
+        story.pass_seconds(20)
+    story.commit("billing", 10)
+    next_day(story)
+    story.now_ms += 2 * HOUR_MS
+    story.pass_seconds(20)
+    story.route("orders", 4, ends=200)
+    story.crash("billing", "c2")
+    story.pass_seconds(30)
+    story.route("orders", 4, ends=300)
+    story.pass_seconds(30)
+    next_day(story)
+    story.now_ms += 2 * HOUR_MS
+    story.pass_seconds(20)
+    return story
+
+
+def test_what_may_be_repeated_is_the_same_bound_as_in_the_mart(tmp_path):
+    """Its commit and the heartbeats that were demanded of it are a day older: the facts find both."""
+    create_tables(tmp_path)
+    append(tmp_path, a_kill_on_the_second_day(), Chains(tmp_path))
+
+    billing = facts_on(tmp_path, SECOND)["billing"]
+    with duck_ledger(tmp_path) as ledger:
+        rows = ledger.rows("select topic, queue_id, client_id, repeats_possible from repeats order by queue_id")
+
+    assert [(row.client_id, row.repeats_possible) for row in rows] == [("c2", 190)] * 2
+    assert (billing["handed_over_abruptly"], billing["repeats_possible"]) == (2, 380)
+
+
+def edited(warehouse: Path, day: datetime.date, edit: str) -> None:
+    """Store the facts of a day with an edit, as somebody could who writes the table."""
+    path = path_of_facts(warehouse)
+    table = open_delta(path)
+    table.update(
+        updates=dict([edit.split(" = ")]), predicate=f"day = DATE '{day.isoformat()}' and group_id = 'billing'"
+    )
+
+
+def test_facts_that_the_rows_do_not_give_are_found_and_repaired(tmp_path):
+    """Somebody has edited a fact of one day and deleted those of a group on another; their rows are still there."""
+    settings = Settings(home=str(tmp_path), partitions=PARTITIONS, **dict.fromkeys(KEEPS, 10**13))
+    warehouse = settings.warehouse.path
+    create_tables(warehouse)
+    append(warehouse, days_of_two_groups(), Chains(warehouse))
+    assert check_facts(warehouse) is None
+    for day in (FIRST, SECOND):
+        write_day(warehouse, day, HOUR_MS, now_ms())
+    assert check_facts(warehouse) == RuleResult(RULE)
+
+    edited(warehouse, FIRST, "rebalances = 0")
+    open_delta(path_of_facts(warehouse)).delete("day = DATE '2023-11-15' and group_id = 'audit'")
+    found = check_facts(warehouse)
+
+    assert found is not None
+    assert found.broken == 2
+    assert found.rows == (
+        {"at": "2023-11-14, billing, rebalances", "found": "0", "expected": "7"},
+        {"at": "2023-11-15, audit", "found": "no row", "expected": "a row"},
+    )
+    plans = []
+    declined = repair(settings, lambda plan: bool(plans.append(plan)))
+    assert [one.text for one in declined.days] == [
+        "daily_facts of 2023-11-14: 1 values differ, computed again from the rows of the day",
+        "daily_facts of 2023-11-15: 1 values differ, computed again from the rows of the day",
+    ]
+    assert repair(settings, lambda plan: plan == plans[0]).days == declined.days
+    assert check_facts(warehouse) == RuleResult(RULE)
+    assert repair(settings, pytest.fail).days == []  # type: ignore[arg-type]
+
+
+def test_a_day_of_which_rows_were_deleted_is_not_judged(tmp_path):
+    """Its facts are what is left of them; those of the next day are still compared."""
+    story = a_kill_on_the_second_day()
+    create_tables(tmp_path)
+    append(tmp_path, story, Chains(tmp_path))
+    for day in (FIRST, SECOND):
+        write_day(tmp_path, day, HOUR_MS, now_ms())
+    open_delta(Place.of(tmp_path) / "events").delete(f"at_ms < {START_MS + 30_000}")
+    edited(tmp_path, FIRST, "rebalances = 0")
+    assert check_facts(tmp_path) == RuleResult(RULE)
+
+    edited(tmp_path, SECOND, "rebalances = 0")
+    assert [one.group_id for one in differences(tmp_path) if one.column == "rebalances"] == ["billing"]
 
 
 def test_sql_has_the_facts_with_their_comments(warehouse):

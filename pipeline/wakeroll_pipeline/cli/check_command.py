@@ -42,6 +42,7 @@ from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.cli.published_witness import Witness
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
+from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions.quality.lean_imports import lean_imports
 from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt, tables_looked_at
@@ -164,7 +165,8 @@ def check(
             )
         else:
             outcomes, looked_at = _check_in_duckdb(settings, chains, asked, at_ms, names)
-        outcomes = witness.added_to(outcomes)
+        is_whole = (asked, at_ms, since) == (None, None, None)
+        outcomes = witness.added_to(_with_facts(settings, outcomes, names, is_whole=is_whole))
     if folder is not None:
         with out.status("writing Data Docs"):
             if gate is None:
@@ -208,7 +210,7 @@ def _refuse_wrong_tables(version: int | None, at: str | None, table: str | None)
 
     if version is not None and (at is not None or table not in TABLES):
         raise InvalidUsage(f"--version needs --table and excludes --at; --table must be one of {', '.join(TABLES)}")
-    known = {rule.table for rules in all_rules().values() for rule in rules}
+    known = {DAILY_FACTS} | {rule.table for rules in all_rules().values() for rule in rules}
     if table is not None and table not in known:
         raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
 
@@ -275,6 +277,20 @@ def _case_of(one: "RuleResult") -> Case:
     broken = "\n".join([f"{one.broken} rows break it; the first:", *rows]) if one.broken else ""
     details = broken or one.not_checked or one.skipped
     return Case(one.rule.suite, one.rule.name, one.rule.says, _status_of(one), details)
+
+
+def _with_facts(
+    settings: Settings, outcomes: "Sequence[RuleResult]", names: set[str] | None, *, is_whole: bool
+) -> "Sequence[RuleResult]":
+    """Return results with that of the daily facts, if these are asked for and all newest rows are checked."""
+    from wakeroll_pipeline.questions.quality.facts_check import check_facts
+    from wakeroll_pipeline.questions.quality.rule import inserted
+
+    if not is_whole or (names is not None and DAILY_FACTS not in names):
+        return outcomes
+    with out.status("comparing the daily facts"), reading(warehouse_of(settings)):
+        result = check_facts(settings.warehouse)
+    return outcomes if result is None else inserted(outcomes, result)
 
 
 def _check_in_duckdb(

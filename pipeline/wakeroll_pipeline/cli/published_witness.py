@@ -38,7 +38,7 @@ class Witness:
         if self._settings is None:
             return outcomes
         from wakeroll_pipeline.questions.quality.published_check import RULE, check_published, sentence_of
-        from wakeroll_pipeline.questions.quality.rule import RuleResult
+        from wakeroll_pipeline.questions.quality.rule import RuleResult, inserted
 
         topic = self._settings.connection.topics.chain
         if self._problem:
@@ -46,8 +46,7 @@ class Witness:
         else:
             result = check_published(self._settings.warehouse, self._published, topic)
         self._sentence = sentence_of(result, self._published, topic)
-        at = max((number for number, one in enumerate(outcomes, 1) if one.rule.suite == RULE.suite), default=0)
-        return [*outcomes[:at], result, *outcomes[at:]]
+        return inserted(outcomes, result)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from wakeroll_pipeline.jobs.loss_plan import LossPlan
-    from wakeroll_pipeline.jobs.repair_plan import Finding, RepairPlan
+    from wakeroll_pipeline.jobs.repair_plan import Finding, RepairPlan, WrongDay
 
 out = Output(highlight=False)
 
@@ -41,8 +41,9 @@ def repair(
     """Make missing, wrong and damaged rows of the tables again, while `run` is stopped; the plan is shown first.
 
     With --bootstrap, events and decisions come from Kafka as far as its log has them. Other decisions and snapshots
-    come from a replay of events, assignments and offsets from decisions. Rows that cannot be had again can be recorded
-    as lost. The exit code is 1 if the plan was not carried out, or rows are lost and that is not on record.
+    come from a replay of events, assignments and offsets from decisions, daily facts from the rows of their day. Rows
+    that cannot be had again can be recorded as lost. The exit code is 1 if the plan was not carried out, or rows are
+    lost and that is not on record.
     """
     try:
         from wakeroll_pipeline.jobs.repair import repair as carry_out
@@ -56,6 +57,7 @@ def repair(
 
     def confirm(plan: "RepairPlan") -> bool:
         _write(plan.findings)
+        _write(plan.days)
         asked.append(yes or (sys.stdin.isatty() and typer.confirm("change the tables?")))
         return asked[-1]
 
@@ -74,6 +76,8 @@ def repair(
         raise typer.Exit(BROKEN)
     for change in done.changes:
         out.print(f"{change.table.name}: {len(change.deleted)} keys deleted, {len(change.appended)} rows appended")
+    if done.days:
+        out.print(f"daily_facts: {len(done.days)} days computed again")
     for change in done.refused:
         out.print(
             f"{change.table.name} was not repaired: other rows of it differ from those that were written, and the "
@@ -85,7 +89,7 @@ def repair(
         out.print(loss.text, soft_wrap=True)
     if recorded:
         out.print(f"{recorded} rows are lost, and on record from now on")
-    elif not done.changes:
+    elif not done.changes and not done.days:
         out.print("nothing to repair" if not done.findings else "nothing else can be repaired from the tables")
     if left:
         out.print(
@@ -96,6 +100,6 @@ def repair(
     raise typer.Exit(BROKEN if left else HOLDS)
 
 
-def _write(findings: "Iterable[Finding]") -> None:
+def _write(findings: "Iterable[Finding | WrongDay]") -> None:
     for finding in findings:
         out.print(finding.text, soft_wrap=True)

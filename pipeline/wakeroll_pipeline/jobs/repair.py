@@ -1,19 +1,21 @@
 """The repair of a ledger: a plan, a confirmation, and the changes, while no other process writes the tables."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 from msgspec import Struct, structs
 
+from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.jobs.doubled_rows import plan_doubled
 from wakeroll_pipeline.jobs.loss_plan import LOSABLE, LossPlan, lost_snapshots, plan_losses
-from wakeroll_pipeline.jobs.repair_plan import Change, Finding, RepairPlan, plan_repair
+from wakeroll_pipeline.jobs.repair_plan import Change, Finding, RepairPlan, WrongDay, plan_repair
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.chains import Chains
+from wakeroll_pipeline.ledger.daily_facts import differences, write_day
 from wakeroll_pipeline.ledger.delta_files import literal, open_delta, quoted
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.losses import Loss
@@ -21,7 +23,7 @@ from wakeroll_pipeline.ledger.row_hashes import stream_of
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.recovery.record_turn import Turn
 from wakeroll_pipeline.runtime.deciding_queries import RECORD
-from wakeroll_pipeline.runtime.process_locks import process_locks
+from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.sinks.table_fence import APPLICATION
@@ -49,6 +51,8 @@ class Repaired(NamedTuple):
     """Changes that were not made, because they would prove rows that differ from those that were written."""
     on_record: Sequence[Loss] = ()
     """Losses that an operator had accepted before."""
+    days: Sequence[WrongDay] = ()
+    """Days of which the daily facts were computed again, or that were planned last and not confirmed."""
 
 
 def repair(
@@ -62,8 +66,8 @@ def repair(
 
     Args:
         settings: settings of the deployment; if they name a broker, rows come from Kafka's log first.
-        confirm: called with a plan if there is something to change; returns whether to carry it out. It is called twice
-            if rows come from Kafka and others can be made from them.
+        confirm: called with a plan if there is something to change; returns whether to carry it out. It is called again
+            for rows that can be made from those that came from Kafka, and for the daily facts.
         accept: called with what cannot be had again and is not on record yet, if there is something; returns whether
             the chain of the tables may say so.
 
@@ -73,50 +77,68 @@ def repair(
         NotReachable: no broker answered, and a lease is in Kafka.
         UnreadableTable: a table cannot be read; repair its files first.
     """
+    answers: list[bool] = []
+
+    def ask(plan: RepairPlan) -> bool:
+        answers.append(confirm(plan))
+        return answers[-1]
+
+    with process_locks(settings, [RECORD]) as locks:
+        done = _repair_rows(settings, locks, ask, accept)
+        # While rows are missing, the facts of their day may be all that is known of them.
+        if not all(answers) or done.refused or any(not one.source and not one.is_on_record for one in done.findings):
+            return done
+        return done._replace(days=_repair_facts(settings, locks, confirm))
+
+
+def _repair_rows(
+    settings: Settings,
+    locks: ProcessLocks,
+    confirm: Callable[[RepairPlan], bool],
+    accept: Callable[[LossPlan], bool],
+) -> Repaired:
     findings: list[Finding] = []
     changes: list[Change] = []
     later: list[Change] = []
-    with ExitStack() as stack:
-        locks = stack.enter_context(process_locks(settings, [RECORD]))
-        turn: Turn | None = None
-        # Rows from Kafka come first: they are exact, and others can be made from them.
-        for plan_now in (_plan_from_kafka, _plan) if settings.bootstrap else (_plan,):
-            plan = plan_now(settings)
-            findings += plan.findings
-            changes += plan.changes
-            _refuse_old_tables(settings, plan.changes)
-            if not plan.changes:
-                continue
-            if not confirm(plan):
-                return Repaired(findings, changes)
-            turn = turn or Turn(settings, locks.turn_lease)
-            # A writer that was suspended may have appended until the turn excluded it.
-            if plan_now(settings) != plan:
-                raise InvalidUsage(_CHANGED)
-            later += [one for one in plan.changes if not one.is_exact]
-            for change in plan.changes:
-                if change.is_exact:
-                    turn.confirm()
-                    _carry_out(settings, change, turn.number)
-        losses = _plan_losses(settings, findings, later)
-        refused: list[Change] = []
-        is_accepted = bool(losses.tables) and accept(losses)
-        if is_accepted:
-            turn = turn or Turn(settings, locks.turn_lease)
-            if _plan_losses(settings, findings, later) != losses:
-                raise InvalidUsage(_CHANGED)
-            for its in losses.tables:
-                turn.confirm()
-                append = ArrowSink(turn.number).append
-                Chains(settings.warehouse).accept(its.table, its.ends, its.lines, _ACCEPTED, append)
-        else:
-            unproven = {its.table.name for its in losses.tables if its.has_unproven}
-            refused = [one for one in later if one.table.name in unproven]
-        for change in later:
-            if change not in refused:
-                assert turn is not None, "the changes were confirmed"
+    turn: Turn | None = None
+    # Rows from Kafka come first: they are exact, and others can be made from them.
+    for plan_now in (_plan_from_kafka, _plan) if settings.bootstrap else (_plan,):
+        plan = plan_now(settings)
+        findings += plan.findings
+        changes += plan.changes
+        _refuse_old_tables(settings, plan.changes)
+        if not plan.changes:
+            continue
+        if not confirm(plan):
+            return Repaired(findings, changes)
+        turn = turn or Turn(settings, locks.turn_lease)
+        # A writer that was suspended may have appended until the turn excluded it.
+        if plan_now(settings) != plan:
+            raise InvalidUsage(_CHANGED)
+        later += [one for one in plan.changes if not one.is_exact]
+        for change in plan.changes:
+            if change.is_exact:
                 turn.confirm()
                 _carry_out(settings, change, turn.number)
+    losses = _plan_losses(settings, findings, later)
+    refused: list[Change] = []
+    is_accepted = bool(losses.tables) and accept(losses)
+    if is_accepted:
+        turn = turn or Turn(settings, locks.turn_lease)
+        if _plan_losses(settings, findings, later) != losses:
+            raise InvalidUsage(_CHANGED)
+        for its in losses.tables:
+            turn.confirm()
+            append = ArrowSink(turn.number).append
+            Chains(settings.warehouse).accept(its.table, its.ends, its.lines, _ACCEPTED, append)
+    else:
+        unproven = {its.table.name for its in losses.tables if its.has_unproven}
+        refused = [one for one in later if one.table.name in unproven]
+    for change in later:
+        if change not in refused:
+            assert turn is not None, "the changes were confirmed"
+            turn.confirm()
+            _carry_out(settings, change, turn.number)
     return Repaired(
         [
             *(one for one in findings if one.source or one.problem not in LOSABLE),
@@ -126,6 +148,18 @@ def repair(
         refused,
         losses.on_record,
     )
+
+
+def _repair_facts(settings: Settings, locks: ProcessLocks, confirm: Callable[[RepairPlan], bool]) -> list[WrongDay]:
+    """Compute the daily facts again that are not those of the rows; return their days, also if it is not confirmed."""
+    found = Counter(one.day for one in differences(settings.warehouse))
+    days = [WrongDay(day, count) for day, count in sorted(found.items())]
+    if days and confirm(RepairPlan([], [], days)):
+        turn = Turn(settings, locks.turn_lease)
+        for one in days:
+            turn.confirm()
+            write_day(settings.warehouse, one.day, settings.keep_versions_ms, now_ms())
+    return days
 
 
 def _plan_losses(settings: Settings, findings: Sequence[Finding], changes: Sequence[Change]) -> LossPlan:

@@ -1,6 +1,7 @@
 """The plan of `wakeroll repair`: rows that are missing, wrong, doubled or damaged, and the rows they are made from."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from heapq import merge
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
@@ -58,12 +59,27 @@ class Change(NamedTuple):
     """Whether the rows are the original ones, byte for byte, so that the chain of the table proves them."""
 
 
+class WrongDay(NamedTuple):
+    """A day whose stored daily facts are not those that its rows give."""
+
+    day: date
+    differences: int
+    """Number of values that differ, and of rows that are missing or should not be there."""
+
+    @property
+    def text(self) -> str:
+        """The day as a sentence."""
+        return f"daily_facts of {self.day}: {self.differences} values differ, computed again from the rows of the day"
+
+
 class RepairPlan(NamedTuple):
     """The findings, and the changes that mend those that can be mended."""
 
     findings: Sequence[Finding]
     changes: Sequence[Change]
     """At most one per table, in the order in which they are made: decisions before what is made from them."""
+    days: Sequence[WrongDay] = ()
+    """Days whose daily facts are computed again, when the rows are in order."""
 
 
 def plan_repair(ledger: Ledger, partitions: int, lost: Sequence[SnapshotRow] = ()) -> RepairPlan:

@@ -67,3 +67,9 @@ class RuleResult:
     """Rows that the rule left out, and why, as a sentence; empty if it looked at all of them."""
     looked_at: int | None = None
     """Number of rows that the rule was applied to; None if it compares tables, or is about a whole table."""
+
+
+def inserted(outcomes: Sequence[RuleResult], result: RuleResult) -> Sequence[RuleResult]:
+    """Return results with another one of the suite `HISTORY`, behind the others of this suite."""
+    at = max((number for number, one in enumerate(outcomes, 1) if one.rule.suite == HISTORY), default=0)
+    return [*outcomes[:at], result, *outcomes[at:]]
