@@ -25,7 +25,7 @@ BY_TIME = {
     ("dbt_like_sql/models/marts/consumer_lag.sql", "seen_at"),
     ("pipeline/wakeroll_pipeline/ledger/views/lag.sql", "at_ms"),
     ("pipeline/wakeroll_pipeline/live/ledger_reader.py", "at_ms"),
-    ("dbt_like_sql/models/marts/rebalance_cost.sql", "seen_at"),
+    ("pipeline/wakeroll_pipeline/ledger/views/repeats.sql", "until_ms"),
     ("dbt_like_sql/models/marts/queue_health.sql", "known_at"),
     # Durations, for their percentiles.
     ("dbt_like_sql/models/marts/wake_latency.sql", "held_ms"),
