@@ -313,7 +313,8 @@ def facts_of(ledger: DuckLedger, day: date) -> RecordBatchReader:
         )
         named = f"select date {literal(day.isoformat())} as day, {str(whole).lower()} as is_whole, * from final"
         sql = f"{_DAY} select {types} from ({named}) order by group_id"
-        rows = Table(connection.sql(sql, params={"begin_ms": begin_ms, "end_ms": end_ms}).to_arrow_table())
+        times = {"begin_ms": begin_ms, "end_ms": end_ms}
+        rows = its.in_bounded_memory(lambda: Table(connection.sql(sql, params=times).to_arrow_table()))
     return RecordBatchReader.from_batches(rows.schema, rows.to_batches())
 
 
