@@ -26,6 +26,7 @@ from wakeroll_model.events import (
     Subscription,
     Unregister,
 )
+from wakeroll_model.last_will import LastWill
 from wakeroll_model.queue import Queue
 
 NEVER_MS = 2**62
@@ -377,6 +378,22 @@ class Client:
     def draining(self) -> list[Queue]:
         """Return the queues that were revoked and are not yet released."""
         return self._holding.draining()
+
+    def last_will(self) -> LastWill | None:
+        """Return what is to be sent if the process ends now; None while there is no instance that could be ended."""
+        if not self._is_in:
+            return None
+        queues = self._holding.copies()
+        return LastWill(
+            group_id=self.group_id,
+            client_id=self.client_id,
+            instance_id=self.instance_id,
+            secret=self._secret,
+            epoch=self.epoch,
+            commits_itself=self._commits_itself,
+            queues=queues,
+            filters={held.give.queue.topic: self._filter_of(held.give.queue.topic) for held in queues},
+        )
 
     # --- internals ---
 

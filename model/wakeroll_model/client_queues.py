@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Set
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from wakeroll_model import config, offsets_by_filter
 from wakeroll_model.client_actions import Give
@@ -12,7 +12,7 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import has_failed_messages
 
 
-class _ClientQueue(Struct):
+class ClientQueue(Struct):
     """A queue, from its assignment to its release."""
 
     give: Give
@@ -66,9 +66,9 @@ class Aligned(Struct, frozen=True):
 class Holding:
     """Queues that the client has, each by its assignment. Calls about a replaced assignment of a queue are ignored."""
 
-    def __init__(self, filter_of: Callable[[str], Filter]) -> None:
-        """Begin without queues; `filter_of` returns the client's filter of a topic."""
-        self._held: dict[Queue, _ClientQueue] = {}
+    def __init__(self, filter_of: Callable[[str], Filter], queues: Iterable[ClientQueue] = ()) -> None:
+        """Begin with copies of these queues; `filter_of` returns the client's filter of a topic."""
+        self._held: dict[Queue, ClientQueue] = {queue.give.queue: structs.replace(queue) for queue in queues}
         self._filter_of = filter_of
 
     # --- queries ---
@@ -76,6 +76,10 @@ class Holding:
     def queues(self) -> list[Queue]:
         """Return all queues, sorted, with the draining ones."""
         return sorted(self._held)
+
+    def copies(self) -> tuple[ClientQueue, ...]:
+        """Return copies of the queues, which later changes leave as they are."""
+        return tuple(structs.replace(held, leader_epochs=held.leader_epochs.copy()) for held in self._held.values())
 
     def readable(self) -> dict[Queue, Give]:
         """Return the queues that may be read, with their assignments."""
@@ -127,7 +131,7 @@ class Holding:
                 )
         return sorted(news, key=lambda entry: entry.queue)
 
-    def _split(self, queue: Queue, held: _ClientQueue, done: int) -> tuple[int, tuple[Ahead, ...]]:
+    def _split(self, queue: Queue, held: ClientQueue, done: int) -> tuple[int, tuple[Ahead, ...]]:
         """Return the offset to commit for a queue that is processed up to `done`, and the progress beyond it."""
         offset = done if held.kept is None else min(done, held.kept)
         offset = max(offset, held.acknowledged or 0)
@@ -163,7 +167,7 @@ class Holding:
     def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
         """Add a queue that the client did not have, for this instance."""
         give = Give(assigned.queue, assigned.start, assigned.given, instance_id)
-        self._held[assigned.queue] = _ClientQueue(
+        self._held[assigned.queue] = ClientQueue(
             give, assigned.given, assigned.start.offset, ahead=assigned.start.ahead
         )
         return give
@@ -277,7 +281,7 @@ class Holding:
             if not (readable_only and held.draining):
                 held.acknowledged = None
 
-    def _by(self, give: Give) -> _ClientQueue | None:
+    def _by(self, give: Give) -> ClientQueue | None:
         held = self._held.get(give.queue)
         # Called before each message: mostly `give` is the very object that is stored.
         return held if held is not None and (held.give is give or held.give == give) else None

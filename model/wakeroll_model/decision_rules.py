@@ -181,7 +181,7 @@ class TellingRule(DecisionRule):
     """A live owner loses a queue only after a revocation, and assignments do not overlap.
 
     - A queue that was `released`, or freed by `timeout`, was in `revoke` of its owner's last assignment.
-    - If a queue is freed as `unregistered` or `expired`, its owner left or expired by the same record.
+    - If a queue is freed as `unregistered`, `died` or `expired`, its owner left, died or expired by the same record.
     - After each record, no two live clients have the same queue in their newest assignments.
     """
 
@@ -213,7 +213,10 @@ class TellingRule(DecisionRule):
                 told.setdefault(group_id, {})[client_id] = heard
                 self._changed[group_id] = decision
             case Fenced(group_id=group_id, client_id=client_id, reason=reason) if reason in _HOW_IT_WENT:
-                self._went.add((group_id, client_id, _HOW_IT_WENT[reason]))
+                died = (group_id, client_id, "died")
+                self._went.add((group_id, client_id, _HOW_IT_WENT[reason]) if died not in self._went else died)
+            case Membership(group_id=group_id, client_id=client_id, change="died"):
+                self._went.add((group_id, client_id, "died"))  # before its instance is fenced
             case Handover(group_id=group_id, queue=queue, how=how):
                 owner = owners.setdefault(group_id, {}).get(queue)
                 if owner is not None:
@@ -379,7 +382,7 @@ def _wrong_in_commit(held: _LastHandover, offset: Offset) -> Iterator[str]:
 def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator[str]:
     if how in ("released", "timeout") and not asked:
         yield f"`how` is {how}, but the queue was not revoked from {owner}"
-    if how in _HOW_IT_WENT.values() and not went:
+    if how in ("died", *_HOW_IT_WENT.values()) and not went:
         yield f"`how` is {how}, but {owner} was not fenced for that reason"
 
 

@@ -27,10 +27,12 @@ HeldMs = Annotated[int, Meta(description="time that the pull was held, by the sh
 Kind = Literal[
     "assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "failed", "wake", "rejected"
 ]
-How = Literal["first", "released", "unregistered", "expired", "timeout", "eager", "removed"]
+How = Literal["first", "released", "unregistered", "died", "expired", "timeout", "eager", "removed"]
 Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset"]
 FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch"]
-Change = Literal["joined", "left", "expired", "resubscribed", "described", "conflict", "agreed", "emptied", "forgotten"]
+Change = Literal[
+    "joined", "left", "died", "expired", "resubscribed", "described", "conflict", "agreed", "emptied", "forgotten"
+]
 WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated", "unknown"]
 WokenBy = Annotated[
     WakeReason, Meta(description="why: arrival, skipped, timeout, superseded, cancelled, overflow, truncated, unknown")
@@ -153,7 +155,7 @@ class Fenced(Decision, kw_only=True, tag="fenced"):
 
 
 class Membership(Decision, kw_only=True, tag="membership"):
-    """A member joined, left, expired, changed its topics or description, or conflicts; or the whole group changed."""
+    """A member came, went, changed its topics or description, or conflicts; or the whole group changed."""
 
     group_id: GroupId
     client_id: Annotated[str, Meta(description="client that changed; empty if the change concerns the whole group")]
@@ -163,8 +165,8 @@ class Membership(Decision, kw_only=True, tag="membership"):
     change: Annotated[
         Change,
         Meta(
-            description="joined, left, expired, resubscribed, described, conflict, agreed; of a whole group: emptied, "
-            "forgotten"
+            description="joined, left, died (its process ended), expired, resubscribed, described, conflict, agreed; "
+            "of a whole group: emptied, forgotten"
         ),
     ]
     epoch: Annotated[int, Meta(description="epoch of the group at the change")]

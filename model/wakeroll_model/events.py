@@ -128,7 +128,7 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
-    """A client leaves in good order: all its queues are free."""
+    """A client leaves in good order, or its process has ended: all its queues are free."""
 
     group_id: GroupId
     client_id: ClientId
@@ -139,6 +139,18 @@ class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
             max_length=64, description="secret that the instance_id was made from, if that begins with h:; else empty"
         ),
     ] = ""
+    died: (
+        Annotated[
+            str,
+            Meta(
+                max_length=64,
+                description="how its process has ended, such as SIGKILL or exit code 3, or empty if that is not known; "
+                "absent if it leaves in good order",
+            ),
+        ]
+        | None
+    ) = None
+    """Read from feature level 4 on."""
 
 
 class Ahead(Struct, frozen=True, kw_only=True, omit_defaults=True):

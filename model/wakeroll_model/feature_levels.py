@@ -21,7 +21,8 @@ CHANGES: Mapping[int, str] = {
     "a waiting instance that joins expires in time; the first member of an empty group does not wait for settle_ms; "
     "the oldest member has a conflict if its strategy does not exist, and the retry topic makes none",
     4: "the keys that sign records are on record: `keys` records add and remove them; they may be Ed25519 keys; "
-    "heartbeats describe their clients (host, SDK, version, labels), and `membership` decisions contain that",
+    "heartbeats describe their clients (host, SDK, version, labels), and `membership` decisions contain that; "
+    "an `unregister` says if the process of its client has ended",
 }
 """Level -> what is new in it."""
 

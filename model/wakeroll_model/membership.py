@@ -60,7 +60,10 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> Outcome:
 
 
 def unregister(turn: Turn, event: Unregister) -> Outcome:
-    """Remove a client that leaves in good order; remember its instance: a late heartbeat must not bring it back."""
+    """Remove a client that leaves in good order, or whose process has ended.
+
+    Its instance is remembered: a late heartbeat must not bring it back.
+    """
     group = turn.group
     if not may_end(event.instance_id, event.secret):
         detail = (
@@ -70,9 +73,12 @@ def unregister(turn: Turn, event: Unregister) -> Outcome:
         return NOTHING
     member = group.members.get(event.client_id)
     if member is not None and member.instance_id == event.instance_id:
-        _say(turn, event.client_id, member, "left")
+        if event.died is None:
+            _say(turn, event.client_id, member, "left")
+        else:
+            _say(turn, event.client_id, member, "died", event.died)
         concerned = sharing_of(group).concerned("leave")
-        removed = _remove(turn, event.client_id, "left", "unregistered")
+        removed = _remove(turn, event.client_id, "left", "unregistered" if event.died is None else "died")
         return combined(removed, concerned, _go_on_without(turn, [(event.client_id, member)]))
     if instances.find_ended(group, event.client_id, event.instance_id) is None:
         ended = EndedInstance("left", 0, turn.moment.now_ms)

@@ -22,6 +22,7 @@ from wakeroll_model.events import (
     Level,
     Pull,
     Route,
+    Unregister,
 )
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import ClientId, GroupId
@@ -59,16 +60,22 @@ def _default_of(field: structs.FieldInfo) -> Any:
     return msgspec.field() if field.required else msgspec.field(default=field.default)
 
 
-_EarlierHeartbeat = msgspec.defstruct(
-    "EarlierHeartbeat",
-    [(field.name, field.type, _default_of(field)) for field in structs.fields(Heartbeat) if field.name != "about"],
-    tag_field="type",
-    tag=str(Heartbeat.__struct_config__.tag),
-    kw_only=True,
-)
-"""A heartbeat below feature level 4: the field `about` is unknown, so it may have any value."""
+_NEW_FIELDS: Mapping[type[Event], str] = {Heartbeat: "about", Unregister: "died"}
+"""Event -> its field that is unknown below feature level 4, so it may have any value there."""
+_EARLIER: Mapping[type[Event], type[msgspec.Struct]] = {
+    event: msgspec.defstruct(
+        f"Earlier{event.__name__}",
+        [(field.name, field.type, _default_of(field)) for field in structs.fields(event) if field.name != name],
+        tag_field="type",
+        tag=str(event.__struct_config__.tag),
+        kw_only=True,
+    )
+    for event, name in _NEW_FIELDS.items()
+}
+"""Event -> its form below feature level 4."""
+_LATER: Mapping[type, type[Event]] = {earlier: event for event, earlier in _EARLIER.items()}
 _decode_earlier = msgspec.json.Decoder(
-    Union[tuple(_EarlierHeartbeat if event is Heartbeat else event for event in get_args(AnyEvent))]  # noqa: UP007
+    Union[tuple(_EARLIER.get(event, event) for event in get_args(AnyEvent))]  # noqa: UP007
 ).decode
 _decode_names = msgspec.json.Decoder(_Names).decode
 KEYS_LEVEL = 4
@@ -123,7 +130,7 @@ def read_event(record: Record, partitions: int, level: int = feature_levels.NEWE
     if _is_deep(value):
         return refuse("bounds", f"objects and lists are nested more than {config.MAX_DEPTH} levels deep")
     try:
-        event = _decode_event(value) if level >= 4 else _undescribed(_decode_earlier(value))
+        event = _decode_event(value) if level >= 4 else _without_new_fields(_decode_earlier(value))
     except UNREADABLE as error:
         return _unreadable(record, error, level)
     kind = kind_of_topic(record.topic)
@@ -216,10 +223,11 @@ def _long_description(event: Heartbeat, about: About) -> Rejected | None:
     return refuse("bounds", detail, event)
 
 
-def _undescribed(event: Any) -> AnyEvent:
-    """Return an event that was read below feature level 4, with a `Heartbeat` for an earlier one."""
-    if isinstance(event, _EarlierHeartbeat):
-        return Heartbeat(**{name: getattr(event, name) for name in event.__struct_fields__})
+def _without_new_fields(event: Any) -> AnyEvent:
+    """Return an event that was read below feature level 4, in its present form."""
+    later = _LATER.get(type(event))
+    if later is not None:
+        return later(**{name: getattr(event, name) for name in event.__struct_fields__})  # type: ignore[return-value]
     return event  # type: ignore[no-any-return]
 
 

@@ -22,7 +22,7 @@ PublishedMs = Annotated[int, Meta(description="log time at which the broker appe
 ChangeEpoch = Annotated[int, Meta(ge=0, description="epoch of the group at the change of owner")]
 OwnedFromMs = Annotated[int, Meta(description="log time at which the ownership begins (epoch ms)")]
 PreviousOwner = Annotated[ClientId | None, Meta(description="previous owner; null if the queue never had one")]
-Freed = Annotated[How, Meta(description="how the queue became free: first, released, unregistered, expired, ...")]
+Freed = Annotated[How, Meta(description="how the queue became free: first, released, unregistered, died, expired, ...")]
 ResetBy = Annotated[str | None, Meta(description="operator or `route` that reset the offset; null for a commit")]
 OffsetMode = Annotated[
     Mode, Meta(description="clustering: the offset of the group; broadcasting: the offset of this client alone")

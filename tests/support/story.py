@@ -19,7 +19,7 @@
     14s..15s  beat c1..c100 orders        a hundred clients, one after the other
     14.5s   commit a orders-0=17 orders-1=4          in the epoch of the newest assignment sent to it; or epoch=1
     15.5s   lock a orders-0,orders-1      and `unlock`, by RocketMQ's protocol
-    16s     leave a#2                     unregister
+    16s     leave a#2                     unregister; died=SIGKILL: its process has ended, as its last will says
     16.5s   reset orders-0=17 by=ops      the operator sets offsets; request_id=1 says that it is the same one again
     16.7s   pull a orders-0 from=5        it waits; timeout_ms=, expression=, expression_type=, and n= to repeat
     16.8s   cancel a orders-0             its last pull of that queue
@@ -281,7 +281,8 @@ class Story:
                 return self._commit(group_id, name, options)
             case ["leave", name]:
                 client_id, instance_id = _client(name)
-                return Unregister(group_id=group_id, client_id=client_id, instance_id=instance_id)
+                died = options.get("died")
+                return Unregister(group_id=group_id, client_id=client_id, instance_id=instance_id, died=died)
             case ["lock" | "unlock" as what, name, queues]:
                 client_id, instance_id = _client(name)
                 named = [queue for names in queues.split(",") for queue in _queues(names)]

@@ -1,5 +1,8 @@
 """The client's side of the protocol, without Kafka: what it says, obeys and may hand out."""
 
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +22,7 @@ from wakeroll_model.decisions import (
     Start,
 )
 from wakeroll_model.events import Ahead, Commit, CommittedOffset, Heartbeat, Subscription, Unregister
+from wakeroll_model.last_will import LastWill
 
 A, B, C = (Queue("orders", "", number) for number in range(3))
 FIRST = Start(policy="first")
@@ -864,3 +868,105 @@ def test_every_heartbeat_shows_the_round_of_the_newest_assignment():
     assert isinstance(later, Send)
     assert isinstance(later.event, Heartbeat)
     assert later.event.round == 8
+
+
+# --- the last will ---
+
+
+def test_a_last_will_sends_what_a_member_that_leaves_would_send():
+    story = Story()
+    story.is_assigned(1, {A: 1, B: 1})
+    story.client.started([(give(A, 1), 5), (give(B, 1), 0)], 0)
+    story.client.done(give(A, 1), 8)
+    will = story.client.last_will()
+    assert will is not None
+    story.client.done(give(B, 1), 3)
+
+    ended = Unregister(group_id="billing", client_id="c1", instance_id="i1", died="SIGKILL")
+    assert will.events({B: 3}, "SIGKILL") == [commit_of(1, {A: 8, B: 3}), ended]
+    assert will.events({}, "SIGKILL") == [commit_of(1, {A: 8, B: 0}), ended]
+
+
+def test_a_last_will_commits_for_no_application_that_commits_by_itself():
+    story = Story(commit_interval_ms=None)
+    story.is_assigned(1, {A: 1})
+    story.client.started([(give(A, 1), 5)], 0)
+    will = story.client.last_will()
+    assert will is not None
+
+    assert will.events({A: 9}, "") == [
+        commit_of(1, {A: 5}),  # where reading began: `last` would skip messages if it were resolved again
+        Unregister(group_id="billing", client_id="c1", instance_id="i1", died=""),
+    ]
+
+
+def test_who_is_no_member_has_no_last_will():
+    story = Story()
+    story.client.leave(0)
+
+    assert story.client.last_will() is None
+    assert Client("billing", "c1", Preferences(subscriptions=[Subscription(topic="orders")])).last_will() is None
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("assigned"), st.dictionaries(st.sampled_from([A, B, C]), st.booleans(), max_size=3)),
+    st.tuples(st.just("started"), st.sampled_from([A, B, C]), st.integers(0, 5)),
+    st.tuples(st.just("done"), st.sampled_from([A, B, C]), st.integers(0, 9)),
+    st.tuples(st.just("epoch"), st.sampled_from([A, B, C]), st.integers(0, 9), st.integers(0, 3)),
+    st.tuples(st.just("back"), st.sampled_from([A, B, C]), st.integers(0, 5)),
+    st.tuples(st.just("kept"), st.sampled_from([A, B, C]), st.integers(0, 9)),
+    st.tuples(st.just("released"), st.sampled_from([A, B, C])),
+    st.tuples(st.just("commit")),
+)
+
+
+def take(step: tuple[Any, ...], story: Story, gives: dict[Queue, Give], given_in: dict[Queue, int]) -> None:
+    """Take a step that changes more than the progress."""
+    client = story.client
+    match step:
+        case ["assigned", queues]:
+            epoch = client.epoch + 1 if client.epoch > 0 else 1
+            before = given_in.copy()
+            given_in.clear()
+            given_in |= {one: before.get(one, epoch) if stays else epoch for one, stays in queues.items()}
+            story.is_assigned(epoch, given_in.copy())
+        case ["started", queue, offset] if queue in gives:
+            client.started([(gives[queue], offset)], 0)
+        case ["epoch", queue, offset, leader_epoch] if queue in gives:
+            client.note_leader_epoch(gives[queue], offset, leader_epoch)
+        case ["back", queue, offset] if queue in gives:
+            client.go_back(gives[queue], offset, 4, 0)
+        case ["kept", queue, offset] if queue in gives:
+            client.keep(gives[queue], offset, client.new_filters)
+        case ["released", queue]:
+            client.released([queue], 0)
+        case ["commit"]:
+            events = [one.event for one in client.commit(0) if isinstance(one, Send)]
+            for event in events:
+                assert isinstance(event, Commit)
+                client.committed(event, 0)
+
+
+@given(st.lists(STEPS, max_size=25), st.sampled_from([5_000, None]))
+def test_a_will_and_the_progress_since_are_what_the_member_would_commit(steps, commit_interval_ms):
+    """The will is made again after each step but the progress, which is noted apart; it outlives an encoding."""
+    story = Story(commit_interval_ms)
+    client, gives, given_in, progress = story.client, dict[Queue, Give](), dict[Queue, int](), dict[Queue, int]()
+    will = client.last_will()
+    begin = [("assigned", {A: False, B: False, C: False}), ("started", A, 0), ("started", B, 2)]
+    for step in [*begin, *steps, ("done", A, 8), ("done", B, 9)]:
+        if step[0] == "done":
+            _, queue, offset = step
+            if queue in gives and client.done(gives[queue], offset):
+                progress[queue] = offset
+            continue
+        take(step, story, gives, given_in)
+        will = msgspec.msgpack.decode(msgspec.msgpack.encode(client.last_will()), type=LastWill)
+        gives = client.readable() | {queue: gives[queue] for queue in client.draining() if queue in gives}
+        progress.clear()
+
+    assert will is not None
+    *commits, ended = will.events(progress, "")
+    assert isinstance(ended, Unregister)
+    expected = [one.event for one in client.leave(0) if isinstance(one, Send)]
+    assert [*commits, structs.replace(ended, died=None)] == expected

@@ -161,7 +161,7 @@ def of_instances(before: States, after: States, decisions: list[AnyDecision]) ->
         changes = [one.change for one in decisions if isinstance(one, Membership) and one.instance_id == instance[1]]
         rules = [one.rule for one in decisions if isinstance(one, Rejected)]
         [label] = {
-            "ended": [after.reasons.get(instance, "")],
+            "ended": [change for change in changes if change == "died"] or [after.reasons.get(instance, "")],
             "waiting": rules,
             "member": [change for change in changes if change == "joined"],
         }[state]

@@ -165,7 +165,7 @@ def _changes_before(ledger: Ledger, last: Row) -> Iterator[Placed]:
     It moves queues some seconds after a member joined or left, because other members release them first.
     """
     changes = (
-        "select * from memberships where group_id = $group_id and change in ('joined', 'left', 'expired') and "
+        "select * from memberships where group_id = $group_id and change in ('joined', 'left', 'died', 'expired') and "
         f"at_ms > $since_ms and {_BEFORE} order by era, seq"
     )
     for row in ledger.rows(changes, since_ms=last.at_ms - _RECENT_MS, **_before(last)):
@@ -202,6 +202,7 @@ def _handover_steps(ledger: Ledger, last: Row, queue: Queue) -> Iterator[Placed]
 _HOW = {
     "released": "{} released the queue",
     "unregistered": "{} left the group",
+    "died": "the process of {} ended",
     "expired": "{} expired: its session timed out without a heartbeat",
     "replaced": "a new instance replaced {}",
     "timeout": "{} lost the queue: it did not release it within the revoke timeout, so messages may repeat",

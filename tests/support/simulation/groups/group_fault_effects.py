@@ -66,6 +66,18 @@ def _die_twice(world: "World", fault: Fault, process: "Process") -> None:
     world.after(fault.length_ms, begin, 2)
 
 
+def _die_with_a_will(world: "World", fault: Fault, process: "Process") -> None:
+    """Let a process die with a heartbeat under way, and send its last will, once or twice."""
+    will = process.client.last_will()
+    if world.rng.random() < 0.5:
+        process.beat_late(fault.amount + world.rng.choice((-fault.amount, 5, 1_000)))
+    process.die()
+    if will is not None:
+        for later_ms in (fault.amount, fault.amount + 50)[: world.rng.choice((1, 1, 2))]:
+            for event in will.events({}, world.rng.choice(("SIGKILL", "exit code 3", ""))):
+                world.after(later_ms, world.append, event)
+
+
 def _unhear(world: "World", fault: Fault, process: "Process") -> None:
     process.unheard_until_ms = max(process.unheard_until_ms, world.now_ms + fault.length_ms)
 
@@ -111,6 +123,7 @@ _TO_A_PROCESS: Mapping[str, Callable[["World", Fault, "Process"], None]] = {
     "crash": lambda _world, _fault, process: process.die(),
     "restart": _restart,
     "farewell": _farewell,
+    "last will": _die_with_a_will,
     "leave": lambda _world, _fault, process: process.when_awake(process.finish),
     "abort": _abort,
     "zombie": _stand_still,
@@ -230,7 +243,20 @@ def _fight(world: "World", fault: Fault) -> None:
 
 
 _HANDED_OVER_BY = (
-    *("crash", "restart", "leave", "abort", "twin", "suspended", "pause", "slow", "wish", "wish", "prefer"),
+    *(
+        "crash",
+        "restart",
+        "last will",
+        "leave",
+        "abort",
+        "twin",
+        "suspended",
+        "pause",
+        "slow",
+        "wish",
+        "wish",
+        "prefer",
+    ),
     *("route", "route", "gone", "storm", "reset", "other mode"),
 )
 """Kinds of faults that lead to hand-overs, or keep one waiting."""
@@ -309,7 +335,7 @@ def _hit(effect: Callable[["World", Fault, "Process"], None], world: "World", fa
     """Carry out a fault of a client at each of its living processes; start the client again if the fault ends it."""
     for process in world.living(fault.who):
         effect(world, fault, process)
-    if fault.kind in ("crash", "restart", "farewell", "leave", "abort"):
+    if fault.kind in ("crash", "restart", "farewell", "last will", "leave", "abort"):
         world.after(fault.length_ms, world.start, fault.who)
 
 

@@ -54,6 +54,12 @@ KINDS = {
         amount=one_of(500, 1_500, 3_000),
         ends=False,
     ),
+    "last will": Kind(
+        "a client dies, somebody sends its last will, and it comes back; what it sent itself may arrive afterwards",
+        length_ms=_soon,
+        amount=one_of(0, 100, 2_000),
+        ends=False,
+    ),
     "leave": Kind("a client ends its work, commits and unregisters, and comes back later", length_ms=_a_while),
     "abort": Kind("a client unregisters in the middle of its work, which is lost", length_ms=_a_while),
     "twice": Kind(

@@ -146,9 +146,8 @@ def _trusted_ms(evidence: Evidence, group: Gathering, member: Present) -> int:
 def _wrong_change(group: Gathering, change: Membership, page: Page, times: int) -> Iterator[str]:
     """`times`: how often `max_members` may be reached."""
     life, event = change.instance_id, page.event
-    gone = {
-        one.client_id for one in page.decisions if isinstance(one, Membership) and one.change in ("left", "expired")
-    }
+    ends = ("left", "died", "expired")
+    gone = {one.client_id for one in page.decisions if isinstance(one, Membership) and one.change in ends}
     match change.change:
         case "joined":
             if (change.client_id, life) in group.past:
@@ -163,9 +162,11 @@ def _wrong_change(group: Gathering, change: Membership, page: Page, times: int) 
                 yield f"{life} is in by {beat.mode}; the others are not"
             if len(group.members) - len(gone) >= group.number("max_members") * times:
                 yield f"{life} is member {len(group.members) + 1} of at most {group.settings['max_members']}"
-        case "left":
+        case "left" | "died":
             if not isinstance(event, Unregister) or event.instance_id != life:
                 yield f"{life} is taken for gone by the unregister of another"
+            elif change.change == "died" and event.died is None:
+                yield f"{life} is taken for dead, and has left in good order"
         case _:
             pass
 

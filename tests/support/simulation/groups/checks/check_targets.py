@@ -8,7 +8,7 @@ from tests.support.simulation.groups.checks.roll import Roll
 from wakeroll_model.decisions import Membership, Rebalance
 from wakeroll_model.events import Configure
 
-CHANGES = ("joined", "left", "expired", "resubscribed")
+CHANGES = ("joined", "left", "died", "expired", "resubscribed")
 
 
 def check(evidence: Evidence) -> Iterator[Broken]:

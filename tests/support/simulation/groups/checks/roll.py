@@ -188,7 +188,7 @@ class Roll:
             case "joined":
                 beat, seen_ms = group.heard[client_id, decision.instance_id]
                 group.members[client_id] = Present(decision.instance_id, page.clock_ms, seen_ms, beat)
-            case "left" | "expired":
+            case "left" | "died" | "expired":
                 group.members.pop(client_id, None)
             case _:
                 pass
