@@ -16,7 +16,7 @@ from wakeroll_model.queue import Queue
 
 
 class LastWill(Struct, frozen=True, kw_only=True):
-    """What a member has, as of one moment, without the progress since."""
+    """A member and its queues, as of one moment, without the progress since."""
 
     group_id: str
     client_id: str
