@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
+from wakeroll.client_errors import counted
 from wakeroll.client_properties import librdkafka_settings, missing_files
 from wakeroll.client_settings import MESSAGES, checked_settings
 from wakeroll.errors import AccessDenied, InvalidUsage, NotReachable
@@ -274,8 +275,11 @@ class Connection:
             given = {name: value for name, value in given.items() if name not in MESSAGES}
         if not given.keys().isdisjoint(_BACKOFF):  # one of ours could contradict the other of the user's
             settings = {name: value for name, value in settings.items() if name not in _BACKOFF}
+        client = {"bootstrap.servers": self.bootstrap, **settings, **given}
+        if "error_cb" in client:
+            client["error_cb"] = counted(client["error_cb"])
         try:
-            return kind({"bootstrap.servers": self.bootstrap, **settings, **given})
+            return kind(client)
         except KafkaException as problem:
             absent = "".join(f"; {name} is {file!r}, which does not exist" for name, file in missing_files(texts))
             raise InvalidUsage(f"Kafka's client rejects these settings: {problem.args[0].str()}{absent}") from None

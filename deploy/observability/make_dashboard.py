@@ -4,12 +4,16 @@ python deploy/observability/make_dashboard.py
 """
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 FILE = Path(__file__).with_name("wakeroll-dashboard.json")
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_OF_DEPLOYMENT = 'namespace="$namespace",deployment="$deployment"'
+"""Selects the series of one deployment. A label that processes do not have is the same as an empty one."""
+_METRIC = re.compile(r"\b((?:wakeroll|kafka|process)_\w+)(?:\{([^}]*)\})?")
 _COLUMNS = 24
 _HEIGHT = 8
 
@@ -260,6 +264,34 @@ ROWS: dict[str, list[Panel]] = {
             {"{{instance}} {{folder}}": "wakeroll_disk_free_bytes / wakeroll_disk_size_bytes"},
         ),
         Panel(
+            "Heap of the JVMs, used share",
+            "percentunit",
+            {
+                "{{job}} {{instance}}": 'wakeroll_jvm_memory_used_bytes{area="heap"} '
+                '/ wakeroll_jvm_memory_max_bytes{area="heap"}'
+            },
+            "Near 1 after each collection: raise `driver_memory`.",
+        ),
+        Panel(
+            "Garbage collection of the JVMs, share of the time",
+            "percentunit",
+            {"{{job}} {{instance}} {{gc}}": "rate(wakeroll_jvm_gc_seconds_total[$__rate_interval])"},
+        ),
+        Panel(
+            "Errors of Kafka's clients per minute",
+            "none",
+            {
+                "{{job}} {{cause}}": "60 * sum by (job, cause) "
+                "(rate(wakeroll_kafka_client_errors_total[$__rate_interval]))"
+            },
+            "_TRANSPORT and _ALL_BROKERS_DOWN: a broker is away. _AUTHENTICATION and _SSL: a login is rejected.",
+        ),
+        Panel(
+            "Failed requests to the object store per minute",
+            "none",
+            {"{{job}} {{kind}}": "60 * sum by (job, kind) (rate(wakeroll_store_errors_total[$__rate_interval]))"},
+        ),
+        Panel(
             "Memory",
             "bytes",
             {
@@ -287,6 +319,45 @@ ROWS: dict[str, list[Panel]] = {
 }
 
 
+class Limit(NamedTuple):
+    """The alert about the series of a panel, which links to its chapter of the runbook."""
+
+    alert: str
+    value: float | None = None
+    """The limit in the alert's expression, drawn as a line; None: it is not about these figures alone."""
+    is_least: bool = False
+    """Whether smaller values are wrong, not larger ones."""
+
+
+LIMITS = {
+    "Observers": Limit("WakerollObserverAbsent"),
+    "Coordinators": Limit("WakerollCoordinatorAbsent"),
+    "Age of the oldest tick": Limit("WakerollNoTick", 15),
+    "Queues without an owner": Limit("WakerollQueuesUnowned"),
+    "Lag, the 20 largest": Limit("WakerollGroupNotRead"),
+    "Lag in time, the 20 largest": Limit("WakerollLagGrowing", 60),
+    "Rebalances per minute": Limit("WakerollGroupFlapping"),
+    "Failed messages per minute": Limit("WakerollDeadLetters"),
+    "Delay of decisions": Limit("WakerollDecisionsLate", 10),
+    "Rejected records per minute": Limit("WakerollRejections"),
+    "Duration of batches": Limit("WakerollBatchesSlow", 10),
+    "Unread records": Limit("WakerollQueryBehind"),
+    "Time since the last batch": Limit("WakerollBatchStuck", 120),
+    "State of the shards": Limit("WakerollStateNearLimit", 268_435_456),
+    "Used share of the limits": Limit("WakerollStateNearLimit", 0.8),
+    "Age of the snapshots": Limit("WakerollSnapshotsOld", 1_800),
+    "Internal failures": Limit("WakerollInternalFailure"),
+    "Time since upkeep succeeded": Limit("WakerollUpkeepStalled", 7_200),
+    "Lines of the chains": Limit("WakerollHistoryReplaced"),
+    "Age of the last tick": Limit("WakerollNoTick", 15),
+    "Mirror of offsets": Limit("WakerollMirrorBehind"),
+    "Ready processes by role": Limit("WakerollProcessUnready"),
+    "Free space, share of the disk": Limit("WakerollDiskSpace", 0.1, is_least=True),
+    "Names that are values of labels": Limit("WakerollLabelCapReached"),
+}
+"""Title of a panel -> its alert."""
+
+
 def dashboard() -> dict[str, Any]:
     """Return the dashboard as Grafana imports it."""
     return {
@@ -301,12 +372,24 @@ def dashboard() -> dict[str, Any]:
         "templating": {
             "list": [
                 {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
+                _place("namespace", "Namespace", "wakeroll_ready"),
+                _place("deployment", "Deployment", 'wakeroll_ready{namespace="$namespace"}'),
+                {
+                    "name": "runbook",
+                    "label": "Runbook",
+                    "type": "textbox",
+                    "query": "docs/runbook.md",
+                    "current": {"text": "docs/runbook.md", "value": "docs/runbook.md"},
+                },
                 {
                     "name": "group",
                     "label": "Group",
                     "type": "query",
                     "datasource": _SOURCE,
-                    "query": {"query": "label_values(kafka_consumergroup_members, consumergroup)", "refId": "group"},
+                    "query": {
+                        "query": f"label_values(kafka_consumergroup_members{{{_OF_DEPLOYMENT}}}, consumergroup)",
+                        "refId": "group",
+                    },
                     "refresh": 2,
                     "sort": 1,
                     "multi": True,
@@ -318,6 +401,34 @@ def dashboard() -> dict[str, Any]:
         },
         "panels": list(_panels()),
     }
+
+
+def _place(name: str, label: str, series: str) -> dict[str, Any]:
+    """Return a menu of one of the labels that tell deployments apart; empty where Prometheus does not set it."""
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": {"query": f"label_values({series}, {name})", "refId": name},
+        "refresh": 2,
+        "sort": 1,
+        "multi": False,
+        "includeAll": False,
+    }
+
+
+def of_deployment(expression: str) -> str:
+    """Return an expression whose series are those of one deployment.
+
+    >>> of_deployment('sum(wakeroll_ready{role="tap"})')
+    'sum(wakeroll_ready{namespace="$namespace",deployment="$deployment",role="tap"})'
+    """
+
+    def select(found: re.Match[str]) -> str:
+        return f"{found[1]}{{{','.join(filter(None, (_OF_DEPLOYMENT, found[2])))}}}"
+
+    return _METRIC.sub(select, expression)
 
 
 def _panels() -> Iterator[dict[str, Any]]:
@@ -350,9 +461,23 @@ def _at(x: int, y: int, width: int, height: int) -> dict[str, int]:
 
 def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
     targets = [
-        {"refId": chr(ord("A") + at), "datasource": _SOURCE, "expr": expression, "legendFormat": legend or "__auto"}
+        {
+            "refId": chr(ord("A") + at),
+            "datasource": _SOURCE,
+            "expr": of_deployment(expression),
+            "legendFormat": legend or "__auto",
+        }
         for at, (legend, expression) in enumerate(panel.series.items())
     ]
+    defaults: dict[str, Any] = {"unit": panel.unit, "min": 0}
+    links = []
+    if (limit := LIMITS.get(panel.title)) is not None:
+        links = [{"title": limit.alert, "url": f"${{runbook}}#{limit.alert.lower()}", "targetBlank": True}]
+        if limit.value is not None:
+            right, wrong = ("red", "green") if limit.is_least else ("green", "red")
+            steps = [{"color": right, "value": None}, {"color": wrong, "value": limit.value}]
+            defaults |= {"thresholds": {"mode": "absolute", "steps": steps}}
+            defaults |= {"custom": {"thresholdsStyle": {"mode": "line"}}} if panel.kind == "timeseries" else {}
     return {
         "id": number,
         "type": panel.kind,
@@ -360,7 +485,8 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
         "description": panel.help,
         "datasource": _SOURCE,
         "gridPos": place,
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "links": links,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
         "targets": targets,
     }
 

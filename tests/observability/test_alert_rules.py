@@ -1,5 +1,6 @@
 """Alert rules, dashboard, runbook and the page of metrics agree with each other and with what processes expose."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -55,7 +56,7 @@ def exposed(registry: CollectorRegistry) -> list[tuple[str, ...]]:
     """Return the metrics of a registry as the page shows them."""
     endings = {"counter": "_total", "info": "_info"}
     found = [
-        (metric.name, metric.type, metric._labelnames, metric.documentation)
+        (metric.name + endings.get(metric.type, ""), metric.type, metric._labelnames, metric.documentation)
         if isinstance(metric, Metric)
         else (metric._name + endings.get(metric._type, ""), metric._type, metric._labelnames, metric._documentation)
         for collector in registry._collector_to_names
@@ -143,6 +144,33 @@ def test_the_dashboard_is_what_its_script_makes():
     made = runpy.run_path(str(FOLDER / "make_dashboard.py"))
 
     assert made["FILE"].read_text(encoding="utf-8") == made["text"](), "run deploy/observability/make_dashboard.py"
+
+
+def test_each_series_of_the_dashboard_is_of_one_deployment():
+    """Two deployments in one Prometheus have groups and shards of the same names; their sums mean nothing."""
+    board = json.loads((FOLDER / "wakeroll-dashboard.json").read_text())
+    expressions = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    selector = '{namespace="$namespace",deployment="$deployment"'
+
+    assert len(expressions) > 50
+    assert [one for one in expressions if len(names_in_order(one)) != one.count(selector)] == []
+    assert {"namespace", "deployment"} <= {variable["name"] for variable in board["templating"]["list"]}
+
+
+def names_in_order(expression: str) -> list[str]:
+    return re.findall(r"\b(?:wakeroll|kafka|process)_\w+", re.sub(r'"[^"]*"', '""', expression))
+
+
+def test_panels_link_to_the_runbook_with_the_limits_of_the_alerts():
+    """A line that the alert does not have would calm, or frighten, whoever looks."""
+    made = runpy.run_path(str(FOLDER / "make_dashboard.py"))
+    rules = {rule["alert"]: rule["expr"] for rule in alert_rules()}
+    titles = {panel["title"] for panel in made["dashboard"]()["panels"]}
+
+    assert made["LIMITS"].keys() <= titles
+    for title, limit in made["LIMITS"].items():
+        numbers = [float(number) for number in re.findall(r"[<>] ([0-9.]+)", rules[limit.alert])]
+        assert limit.value is None or limit.value in numbers, title
 
 
 def test_panels_of_the_dashboard_do_not_overlap():

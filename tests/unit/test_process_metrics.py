@@ -6,9 +6,13 @@ import subprocess
 
 import pytest
 from confluent_kafka import KafkaError, Message
+from obstore.exceptions import UnauthenticatedError
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.support.closed_port import closed_port
 from tests.support.systems.certificates import Authority
+from tests.support.waiting import wait_until
+from wakeroll.connection import Connection
 from wakeroll_model.chain import Head
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
@@ -18,6 +22,8 @@ from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics, expose_pro
 from wakeroll_pipeline.metrics.process_registry import new_registry
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage.object_files import failure_of
+from wakeroll_pipeline.storage.place import Place
 
 
 @pytest.fixture
@@ -206,6 +212,36 @@ def test_a_process_exposes_only_what_it_does():
     assert "wakeroll_run_last_snapshot_timestamp_seconds" not in names(RunMetrics(decides=True))
     assert "wakeroll_run_internal_failures" not in names(RunMetrics(writes=True))
     assert "wakeroll_observer_mirrored_groups" not in names(ObserverMetrics())
+
+
+def test_errors_of_kafkas_clients_count_by_their_name():
+    """A broker that is away, and a login that is rejected, look alike from outside: nothing is read."""
+    registry = CollectorRegistry()
+    ProcessMetrics(registry, dict)
+
+    def errors() -> float:
+        return registry.get_sample_value("wakeroll_kafka_client_errors_total", {"cause": "_TRANSPORT"}) or 0.0
+
+    before, heard = errors(), []
+    with closed_port() as port:
+        admin = Connection(f"127.0.0.1:{port}").admin(error_cb=heard.append, log_level=0)
+        wait_until(lambda: errors() > before, "an error is counted", between=lambda: admin.poll(0.1))
+
+    assert heard, "the client's own callback is called too"
+
+
+def test_failed_requests_to_a_store_count_by_their_kind():
+    registry = CollectorRegistry()
+    ProcessMetrics(registry, dict)
+
+    def errors(kind: str) -> float | None:
+        return registry.get_sample_value("wakeroll_store_errors_total", {"kind": kind})
+
+    before = errors("failed"), errors("denied")
+    failure_of("read", Place.of("s3a://bucket/file"), TimeoutError("no answer"))
+    failure_of("read", Place.of("s3a://bucket/file"), UnauthenticatedError("InvalidAccessKeyId"))
+
+    assert (errors("failed"), errors("denied")) == (before[0] + 1, before[1] + 1)
 
 
 def test_the_jvm_is_a_process_beside_this_one():

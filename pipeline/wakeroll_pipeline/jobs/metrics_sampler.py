@@ -29,7 +29,7 @@ log = logging.getLogger("wakeroll.metrics")
 _PROGRESS_S = 1.0
 """How often the progress is read (s). Spark keeps the last 100 reports of each query, so none is missed."""
 _ENDS_S = 5.0
-"""How often the ends of the topics are queried (s)."""
+"""How often the ends of the topics and the figures of the JVM are read (s)."""
 _ANSWER_S = 3.0
 _CAUGHT_UP = 10_000
 """Unread records up to which a query has caught up: those of a second at the highest rate that was measured."""
@@ -104,6 +104,7 @@ class MetricsSampler:
                 self._sample()
                 if time.monotonic() >= ends_due_s:
                     ends_due_s = time.monotonic() + _ENDS_S
+                    self._metrics.jvm.sample()
                     self._measure_unread()
             except Exception as problem:  # no failure of a metric may stop the jobs
                 if not self._stop.is_set():

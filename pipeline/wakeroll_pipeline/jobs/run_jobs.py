@@ -190,7 +190,7 @@ def _run(
     with stoppable_session(settings, "wakeroll", stop) as spark, ExitStack() as stack:
         started_ms = now_ms()
         counts = Counts.start(spark)
-        metrics.watch_jvm(jvm_of(spark))
+        metrics.watch_jvm(jvm_of(spark), spark._jvm)
         deciding = Deciding(spark, settings, counts, metrics.health) if coordinate.NAME in jobs else None
         recorder = Recorder(spark, settings, metrics, locks, started_ms, publisher) if record.NAME in jobs else None
         stop.finish()

@@ -78,7 +78,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
         stack.enter_context(reported_to_systemd(metrics.health))
         when_reachable(lambda: _check(settings, topics), metrics.health)
         spark = stack.enter_context(stoppable_session(settings, f"wakeroll {NAME}", stop))
-        metrics.watch_jvm(jvm_of(spark))
+        metrics.watch_jvm(jvm_of(spark), spark._jvm)
         stop.finish()
         query = start(spark, settings, topics)
         log.info("publishing arrivals of %s on %s", ", ".join(topics), settings.bootstrap)

@@ -1,19 +1,22 @@
-"""The state of a process itself: its roles and whether it is ready, room on its disks, ends of certificates."""
+"""The state of a process itself: its roles and whether it is ready, room on its disks, ends of certificates, errors."""
 
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from wakeroll.client_errors import client_errors
 from wakeroll_pipeline.metrics.certificate_ends import certificate_ends
 from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage import small_files
 
 
 class ProcessMetrics(Collector):
-    """Collects the gauges when they are scraped, so that a file that is replaced is seen."""
+    """Collects the metrics when they are scraped, so that a file that is replaced is seen."""
 
     def __init__(
         self,
@@ -22,10 +25,10 @@ class ProcessMetrics(Collector):
         folders: Mapping[str, Path] | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Register the gauges.
+        """Register the metrics.
 
         Args:
-            registry: receives the gauges.
+            registry: receives the metrics.
             roles: returns the roles of the process at the moment, like ``coordinator`` -> whether it is ready in it;
                 it is called by the threads of requests.
             folders: name -> local folder whose disk must have room; one that does not exist yet has no series.
@@ -36,8 +39,44 @@ class ProcessMetrics(Collector):
         self._config = config or {}
         registry.register(self)
 
-    def describe(self) -> list[GaugeMetricFamily]:
-        """Return the gauges without their values."""
+    def describe(self) -> list[Metric]:
+        """Return the metrics without their values."""
+        return [*self._gauges(), *self._counters()]
+
+    def collect(self) -> list[Metric]:
+        """Return the metrics with their values."""
+        ready, free, size, ends = gauges = self._gauges()
+        kafka, store = counters = self._counters()
+        for role, is_ready in self._roles().items():
+            ready.add_metric([role], is_ready)
+        for name, folder in self._folders.items():
+            if folder.exists():
+                usage = shutil.disk_usage(folder)
+                free.add_metric([name], usage.free)
+                size.add_metric([name], usage.total)
+        for setting, end_s in certificate_ends(self._config).items():
+            ends.add_metric([setting], end_s)
+        for cause, count in client_errors().items():
+            kafka.add_metric([cause], count)
+        for kind in ("denied", "failed"):
+            store.add_metric([kind], small_files.errors[kind])
+        return [*gauges, *counters]
+
+    def _counters(self) -> tuple[CounterMetricFamily, CounterMetricFamily]:
+        return (
+            CounterMetricFamily(
+                "wakeroll_kafka_client_errors",
+                "Errors that Kafka's clients in Python have reported, by Kafka's name of the error.",
+                labels=["cause"],
+            ),
+            CounterMetricFamily(
+                "wakeroll_store_errors",
+                "Requests of wakeroll itself to an object store that failed, or were denied.",
+                labels=["kind"],
+            ),
+        )
+
+    def _gauges(self) -> list[GaugeMetricFamily]:
         return [
             GaugeMetricFamily("wakeroll_ready", "1 if the process is ready in a role, else 0.", labels=["role"]),
             GaugeMetricFamily(
@@ -50,20 +89,6 @@ class ProcessMetrics(Collector):
                 labels=["setting"],
             ),
         ]
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        """Return the gauges with their values."""
-        ready, free, size, ends = found = self.describe()
-        for role, is_ready in self._roles().items():
-            ready.add_metric([role], is_ready)
-        for name, folder in self._folders.items():
-            if folder.exists():
-                usage = shutil.disk_usage(folder)
-                free.add_metric([name], usage.free)
-                size.add_metric([name], usage.total)
-        for setting, end_s in certificate_ends(self._config).items():
-            ends.add_metric([setting], end_s)
-        return found
 
 
 def expose_process(

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
 from wakeroll_pipeline.metrics.chain_metrics import ChainMetrics
 from wakeroll_pipeline.metrics.health import Health
+from wakeroll_pipeline.metrics.jvm_metrics import JvmMetrics
 from wakeroll_pipeline.metrics.lease_metrics import LeaseMetrics
 from wakeroll_pipeline.metrics.process_registry import new_registry
 from wakeroll_pipeline.metrics.query_metrics import QueryMetrics
@@ -31,14 +33,22 @@ class RunMetrics:
         self.shards = ShardMetrics(registry if decides else None)
         self.tables = TableMetrics(registry if writes else None)
         self.leases = LeaseMetrics(registry)
+        self.jvm = JvmMetrics(registry)
 
     def begin_writing(self) -> None:
         """Expose the metrics of the tables from now on: a standby has none before its turn."""
         if not self.tables.is_exposed:
             self.tables = TableMetrics(self.registry)
 
-    def watch_jvm(self, pid: int | None) -> None:
-        """Add the memory, CPU time and open files of Spark's JVM, a process of its own; None if it is unknown."""
+    def watch_jvm(self, pid: int | None, jvm: Any = None) -> None:
+        """Add the memory, CPU time and open files of Spark's JVM, and what it reports itself.
+
+        Args:
+            pid: of the JVM, a process of its own; None if it is unknown.
+            jvm: the view of its classes that py4j has; None: it is not asked.
+        """
+        if jvm is not None:
+            self.jvm.watch(jvm)
         if pid is not None:
             ProcessCollector(namespace="wakeroll_jvm", pid=lambda: pid, registry=self.registry)
 

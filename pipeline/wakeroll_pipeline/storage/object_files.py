@@ -18,6 +18,7 @@ from obstore.exceptions import (
 from obstore.store import from_url
 
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Place
 from wakeroll_pipeline.storage.s3_access import S3Access
 from wakeroll_pipeline.storage.small_files import StorageDenied, StorageFailed
@@ -198,6 +199,7 @@ def _told(what: str, place: Place) -> Iterator[None]:
 def failure_of(what: str, place: Place, error: Exception) -> StorageFailed:
     """Return the sentence for an error of the client."""
     kind = StorageDenied if isinstance(error, PermissionDeniedError | UnauthenticatedError) else StorageFailed
+    small_files.errors["denied" if kind is StorageDenied else "failed"] += 1
     return kind(
         f"cannot {what} {place}: {_reason(error)}; check the bucket, s3_endpoint, s3_region and the credentials"
     )

@@ -4,12 +4,16 @@ A write is atomic: a reader finds the old file or the new one. A remote place ne
 which is imported when it is needed.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll_pipeline.storage import local_files
 from wakeroll_pipeline.storage.place import Place
+
+errors: Counter[str] = Counter()
+"""Failed requests of this process to object stores, by their kind: ``denied`` or ``failed``; for its metrics."""
 
 
 class StorageFailed(WakerollError):

@@ -30,10 +30,18 @@ def dashboard_expressions() -> list[tuple[str, str]]:
     """Return title and expression of every series of the dashboard, with values for Grafana's variables."""
     board = json.loads((FOLDER / "wakeroll-dashboard.json").read_text())
     return [
-        (panel["title"], target["expr"].replace("$group", ".*").replace("$__rate_interval", "30s"))
+        (panel["title"], with_values(target["expr"]))
         for panel in board["panels"]
         for target in panel.get("targets", ())
     ]
+
+
+def with_values(expression: str, deployment: str = "main") -> str:
+    """Return an expression of the dashboard with values for Grafana's variables."""
+    values = {"$group": ".*", "$__rate_interval": "30s", "$namespace": "", "$deployment": deployment}
+    for name, value in values.items():
+        expression = expression.replace(name, value)
+    return expression
 
 
 def ports_in_a_row(count: int) -> int:
