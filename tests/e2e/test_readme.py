@@ -279,8 +279,8 @@ def test_doctor_finds_a_running_system_well(up: Path):
     assert done.returncode == 0, done.stdout
     found = re.findall(r"^ok +(\w+)", done.stdout, flags=re.MULTILINE)
     assert [name for name in found if name != "state"] == [  # that is known after the first batch
-        *("python", "java", "disk", "memory", "jars", "ports", "keys", "jobs", "decisions"),
-        *("levels", "broker", "topics", "clock"),
+        *("python", "java", "disk", "memory", "jars", "folders", "temp", "space", "limit", "ports", "keys"),
+        *("jobs", "decisions", "levels", "broker", "topics", "clock"),
     ]
 
 

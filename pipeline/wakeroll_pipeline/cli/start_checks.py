@@ -14,6 +14,8 @@ _JVM_TEMPORARY = re.compile(r"-Djava\.io\.tmpdir=(\S+)")
 """Option of Java for its temporary folder; by default it is /tmp on Linux, whatever TMPDIR says."""
 LEAST_FREE = 0.1
 """Free share of a file system below which it counts as full; the alert `WakerollDiskSpace` has the same."""
+ENOUGH_BYTES = 20e9
+"""Free space that is enough for a start, however small its share of a large file system is."""
 BESIDE_HEAP_MIB = 1_024
 """Memory of `run` beside the heap of its JVM (MiB): the rest of the JVM, the driver in Python, and its workers."""
 
@@ -88,7 +90,7 @@ def _space(folders: Mapping[str, Path]) -> Check:
         usage = shutil.disk_usage(_existing(folder))
         text = f"{name} {usage.free / 1e9:.1f} of {usage.total / 1e9:.1f} GB"
         found.append(text)
-        if usage.free < LEAST_FREE * usage.total:
+        if usage.free < min(LEAST_FREE * usage.total, ENOUGH_BYTES):
             full.append(f"{text} at {folder}")
     if full:
         fix = f"free some: less than {LEAST_FREE:.0%} is left; docs/runbook.md, WakerollDiskSpace, has what may go"
