@@ -94,6 +94,7 @@ def test_a_rolling_restart_is_told_from_a_member_that_flaps(coordinator, group_i
         for name, stop in zip(names, old, strict=True):
             stop()
             start(group_id, name, "2")
+            wait_until(lambda name=name: name in coordinator.owners(group_id).values(), f"{name} has a queue again")
         start(flapping, "f1", "7")
         for _ in range(3):
             start(flapping, "f2", "7")()
