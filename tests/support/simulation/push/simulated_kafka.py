@@ -127,7 +127,13 @@ class SimulatedProducer:
     def flush(self, timeout: float) -> int:
         assert timeout == 0
         self.poll(0)
+        return len(self)
+
+    def __len__(self) -> int:
         return len(self._on_its_way)
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class SendFaults:
