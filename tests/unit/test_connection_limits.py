@@ -51,7 +51,9 @@ def is_closed(client: socket.socket) -> bool:
 def test_idle_connections_do_not_keep_others_out(page, monkeypatch):
     """Each costs a file descriptor; a thousand of them stopped the page, and filled its log."""
     monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 20)
-    idle = [socket.create_connection(page, timeout=0.05) for _ in range(60)]
+    idle = [socket.create_connection(page, timeout=30) for _ in range(60)]
+    for client in idle:
+        client.settimeout(0.05)
     for client in idle[::2]:
         client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Name: ")
 
