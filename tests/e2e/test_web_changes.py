@@ -16,6 +16,7 @@ from wakeroll import Consumer
 from wakeroll.keys import add_key, new_key, read_keys
 from wakeroll_model.decisions import Rebalance
 from wakeroll_model.events import Configure, Reset
+from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
@@ -282,7 +283,8 @@ def test_a_coordinator_that_does_not_answer_and_brokers_that_are_gone_are_told(b
         plane.coordinator.configure(group_id, settle_ms=0)
         gone = msgspec.structs.replace(plane.settings, bootstrap="127.0.0.1:9")
         registry = CollectorRegistry()
-        with following(plane.settings, registry, Health("not yet")) as source, ExitStack() as stack:
+        choice, health = GroupChoice(registry, 100), Health("not yet")
+        with following(plane.settings, registry, choice, health) as source, ExitStack() as stack:
             client, unreachable = (
                 PageClient(
                     stack.enter_context(
