@@ -131,8 +131,7 @@ def available_memory(root: Path = Path("/")) -> "int | None":
     kernel = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     amounts = [int(kernel.group(1)) * 1024] if kernel else []
     for group in _memory_groups(root):
-        # The second names are those of control groups version 1.  Without a limit, version 2 holds "max".
-        limit = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
+        limit = _limit(group)
         used = _read(group / "memory.current") or _read(group / "memory.usage_in_bytes")
         if limit.isdigit() and used.isdigit():
             # The page cache counts as used, but the kernel frees it when a process needs memory.
@@ -149,10 +148,15 @@ def memory_limit(root: Path = Path("/")) -> "int | None":
     """
     limits = []
     for group in _memory_groups(root):
-        limit = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
+        limit = _limit(group)
         if limit.isdigit() and int(limit) < 2**60:  # version 1 has a number near 2^63 where there is no limit
             limits.append(int(limit))
     return min(limits) if limits else None
+
+
+def _limit(group: Path) -> str:
+    """Return the limit of a memory group as the kernel writes it; without one, version 2 has "max"."""
+    return _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")  # of version 2, of version 1
 
 
 def _memory_groups(root: Path) -> "list[Path]":

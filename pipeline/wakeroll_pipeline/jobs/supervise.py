@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wakeroll.errors import WakerollError
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 from wakeroll_pipeline.settings import Settings
-from wakeroll_pipeline.spark.session import start_session
+from wakeroll_pipeline.spark.session import jvm_process, start_session
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 
 log = logging.getLogger("wakeroll.run")
@@ -75,7 +75,7 @@ def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Itera
 
 def _how_the_jvm_ended(spark: SparkSession, settings: Settings) -> str | None:
     """Return in one sentence how the JVM of a session has ended; None while it lives, or if another process owns it."""
-    jvm = getattr(spark.sparkContext._gateway, "proc", None)
+    jvm = jvm_process(spark)
     if jvm is None:
         return None
     try:

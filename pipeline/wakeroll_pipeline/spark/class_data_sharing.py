@@ -62,12 +62,14 @@ def _make(file: Path) -> None:
     """Use a session in this process like its users do, and let its JVM write the classes that it has loaded."""
     # `make run` checks the file each time; PySpark is imported only here, because that takes long.
     from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
-    from wakeroll_pipeline.spark.session import NO_WORDS, start_brief_session
+    from wakeroll_pipeline.spark.session import NO_WORDS, jvm_process, start_brief_session
 
     with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
         settings = Settings(home=home)
         spark = start_brief_session(settings, "classes", java=f'-XX:ArchiveClassesAtExit="{file}" {NO_WORDS}')
-        jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        jvm = jvm_process(spark)
+        assert jvm is not None, "this process started the JVM"
+        assert jvm.stdin is not None, "PySpark gives it a pipe"
         stack.callback(jvm.kill)
         ensure_tables(spark, settings.warehouse)
         for name in open_views(spark, settings.warehouse):

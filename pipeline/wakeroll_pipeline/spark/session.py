@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -50,9 +51,14 @@ def start_session(settings: Settings, name: str) -> SparkSession:
         return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "", log, log4j)
 
 
+def jvm_process(spark: SparkSession) -> "Popen[bytes] | None":
+    """Return the process of a session's JVM; None if this process did not start it."""
+    return getattr(spark.sparkContext._gateway, "proc", None)
+
+
 def jvm_of(spark: SparkSession) -> int | None:
     """Return the process id of a session's JVM; None if this process did not start it."""
-    launched = getattr(spark.sparkContext._gateway, "proc", None)
+    launched = jvm_process(spark)
     return launched.pid if launched is not None else None
 
 
