@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from wakeroll.client_errors import client_errors
+from wakeroll import client_errors
 from wakeroll_pipeline.metrics.certificate_ends import certificate_ends
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage import small_files
@@ -56,7 +56,7 @@ class ProcessMetrics(Collector):
                 size.add_metric([name], usage.total)
         for setting, end_s in certificate_ends(self._config).items():
             ends.add_metric([setting], end_s)
-        for cause, count in client_errors().items():
+        for cause, count in client_errors.errors.copy().items():  # other threads add to it
             kafka.add_metric([cause], count)
         for kind in ("denied", "failed"):
             store.add_metric([kind], small_files.errors[kind])
