@@ -162,7 +162,7 @@ def names_in_order(expression: str) -> list[str]:
 
 
 def test_panels_link_to_the_runbook_with_the_limits_of_the_alerts():
-    """A line that the alert does not have would calm, or frighten, whoever looks."""
+    """A line at another limit than that of the alert would mislead a reader of the dashboard."""
     made = runpy.run_path(str(FOLDER / "make_dashboard.py"))
     rules = {rule["alert"]: rule["expr"] for rule in alert_rules()}
     titles = {panel["title"] for panel in made["dashboard"]()["panels"]}

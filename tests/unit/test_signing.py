@@ -260,7 +260,7 @@ def test_a_proof_has_one_text():
 
 @pytest.mark.parametrize(("own", "others"), [(KEYS, ED_KEYS), (ED_KEYS, KEYS)])
 def test_one_kind_of_proof_does_not_pass_for_the_other(own, others):
-    """By a key of the same name; as after a file was made anew with the names of an old one."""
+    """A new key file may have keys with the names of an old one."""
     record = signed(EVENTS[0], keys=own)
     name = own.of_role("operator")[-1].key_id
     renamed = Keys.of([msgspec.structs.replace(others.of_role("operator")[-1], key_id=name)])

@@ -347,7 +347,7 @@ def test_below_level_4_an_ed25519_signature_is_none(level):
 
 
 def test_an_operator_with_public_keys_only_raises_the_level():
-    """A deployment must be able to begin with them; the release before does not know the record, whoever signs it."""
+    """A deployment may begin with them: the release before knows no `level` record, whatever key signs it."""
     log = Log()
     log.add(Level(level=NEWEST), ED_OPS)
     log.publish(ED_OPS, ED_OBSERVER, by=ED_OPS)

@@ -73,12 +73,11 @@ class Podman:
         base = ["--build-arg", f"BASE={self._base()}"] if os.geteuid() == 0 and shutil.which("mmdebstrap") else []
         if changed:
             name, source = f"{name}-changed", self._folder / "changed"
+            subprocess.run(["git", "clone", "--quiet", ROOT, source], check=True)
+            with (source / changed).open("a", encoding="utf-8") as file:
+                file.write("# one more line\n")
             author = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
-            for words in (["clone", "--quiet", ROOT, source], ["-C", source, *author, "commit", "-qam", "A line"]):
-                if words[0] == "-C":
-                    with (source / changed).open("a", encoding="utf-8") as file:
-                        file.write("# one more line\n")
-                subprocess.run(["git", *words], check=True)
+            subprocess.run(["git", "-C", source, *author, "commit", "-qam", "Add a line"], check=True)
         script = [source / "deploy" / "container" / "build.sh", "--network", "host", "--tag", name, *base]
         done = run_process(script, **{"BUILDER": "podman", **self._environment})
         assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]

@@ -12,7 +12,7 @@ from wakeroll_pipeline.questions.quality.rule import SHOWN, RuleResult, rows_rul
 from wakeroll_pipeline.storage.place import Folder, Place
 
 RULE = rows_rule("daily_facts.computed", "the facts of each day are those that its rows give, while no row is deleted")
-"""It is checked beside the others if there are daily facts, in DuckDB, a day after the other."""
+"""It is checked in DuckDB, one day after another, if there are daily facts."""
 
 
 def check_facts(warehouse: Folder) -> RuleResult | None:
