@@ -45,6 +45,7 @@ _KEPT: dict[str, tuple[str, int]] = {
     "consume_from_ms": (DURATION, 0),
     # for people only: no rule reads it
     "at_ms": (LOG_TIME, 0),
+    "joined_ms": (LOG_TIME, 0),
     "revoked_ms": (LOG_TIME, 0),
     # only the age counts, up to that of a session or an interval
     "Rival.seen_ms": (PAST, 50_000),

@@ -25,6 +25,8 @@ UP, FROZEN, DEAD, OUT, LEFT = "up", "frozen", "dead", "out", "left"
 
 _TIMES = ("_sent_ms", "_commit_due_ms", "_acknowledged_ms", "_stated_ms", "_doubted_ms")
 _DURATIONS = ("heartbeat_ms", "session_timeout_ms", "revoke_timeout_ms", "_session_before_ms", "_commit_interval_ms")
+_NO_DESCRIPTION = {"_describes": None, "_describes_until_ms": None}
+"""When a client would send its description; these clients have none."""
 _OLD_MS = 120_000
 
 
@@ -358,12 +360,13 @@ _encode = msgspec.msgpack.Encoder(enc_hook=vars).encode
 
 def picture(client: Client) -> bytes:
     """Return bytes that are equal for clients that behave alike."""
-    return _encode({**vars(client), "_refused": sorted(client._refused), "_preferences": None})
+    return _encode({**vars(client), "_refused": sorted(client._refused), "_preferences": None, **_NO_DESCRIPTION})
 
 
 def _shift(client: Client, by_ms: int) -> None:
     """Shift the times of a client, in place."""
-    unknown = [name for name in vars(client) if name.endswith("_ms") and name not in _TIMES and name not in _DURATIONS]
+    known = {*_TIMES, *_DURATIONS, *_NO_DESCRIPTION}
+    unknown = [name for name in vars(client) if name.endswith("_ms") and name not in known]
     if unknown:
         raise LookupError(f"explored_process.py does not say what a shift of time does to {unknown}")
     for name in _TIMES:
