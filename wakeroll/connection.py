@@ -13,7 +13,7 @@ from wakeroll.client_errors import counted
 from wakeroll.client_properties import librdkafka_settings, missing_files
 from wakeroll.client_settings import MESSAGES, checked_settings
 from wakeroll.errors import AccessDenied, InvalidUsage, NotReachable
-from wakeroll.kafka_clients import clients_of
+from wakeroll.kafka_clients import clients_of, is_in_memory
 from wakeroll.keys import client_key_for, new_client_signer
 from wakeroll.login_errors import is_denied
 from wakeroll.retry_clock import RetryClock
@@ -41,6 +41,16 @@ that connection, and does not connect for half of this time because of a query f
 the first one, takes 505 ms. A query about a partition goes to that partition's broker at once, in 5 ms."""
 _OPERATORS_RECONNECT_MS = 40
 """The same for an operator's queries, of which there are few; the first one takes 25 ms."""
+_ORDERED: Mapping[str, str | int | bool] = {
+    "enable.idempotence": True,
+    # A second request in flight can lose the first. If a partition was just created, its leader may reject the first
+    # request ("not leader") and then accept the second, because it knows no earlier sequence number of this producer
+    # (KAFKA-14359). librdkafka concludes that the first was stored too, and reports success.
+    "max.in.flight.requests.per.connection": 1,
+    "linger.ms": 0,
+    "partitioner": MURMUR2,
+}
+"""Settings of a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients."""
 _BACKOFF = ("reconnect.backoff.ms", "reconnect.backoff.max.ms")
 
 
@@ -156,11 +166,19 @@ class Connection:
         """The clock by which failed messages wait for their next attempt."""
         return clients_of(self.bootstrap).clock
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the broker is one of this process, for tests."""
+        return is_in_memory(self.bootstrap)
+
+    def client_key(self, group_id: str) -> ClientKey | None:
+        """Return the key that signs the events of a group's clients; None if they are not signed."""
+        return client_key_for(self.client_keys, group_id) if covering(self.client_keys, group_id) else None
+
     def client_signer(self, group_id: str) -> ClientSigner | None:
         """Return a new signer for a client of a group; None if its events are not signed."""
-        if not covering(self.client_keys, group_id):
-            return None
-        return new_client_signer(client_key_for(self.client_keys, group_id))
+        key = self.client_key(group_id)
+        return None if key is None else new_client_signer(key)
 
     def producer(self, **settings: Any) -> Producer:
         """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients.
@@ -174,6 +192,11 @@ class Connection:
         """
         return self._producer(settings, of_messages=False)
 
+    def producer_settings(self, **settings: Any) -> dict[str, Any]:
+        """Return the settings of such a producer for another process: without `callbacks`."""
+        made = self._settings({**_ORDERED, **settings}, of_messages=False)
+        return {name: value for name, value in made.items() if name not in self.callbacks}
+
     def message_producer(self) -> Producer:
         """Create the same for the application's messages, with all of the user's settings.
 
@@ -183,16 +206,7 @@ class Connection:
         return self._producer({}, of_messages=True)
 
     def _producer(self, settings: Mapping[str, Any], *, of_messages: bool) -> Producer:
-        ours = {
-            "enable.idempotence": True,
-            # A second request in flight can lose the first. If a partition was just created, its leader may reject the
-            # first request ("not leader") and then accept the second, because it knows no earlier sequence number of
-            # this producer (KAFKA-14359). librdkafka concludes that the first was stored too, and reports success.
-            "max.in.flight.requests.per.connection": 1,
-            "linger.ms": 0,
-            "partitioner": MURMUR2,
-        }
-        return self._make(clients_of(self.bootstrap).producer, {**ours, **settings}, of_messages=of_messages)
+        return self._make(clients_of(self.bootstrap).producer, {**_ORDERED, **settings}, of_messages=of_messages)
 
     def consumer(self, **settings: Any) -> Consumer:
         """Create a consumer for `assign`; Kafka's own groups and offsets are not used.
@@ -266,21 +280,25 @@ class Connection:
                 f"no Kafka broker answered at {self.bootstrap} within {timeout:g} s ({problem.args[0].str()})"
             ) from None
 
-    def _make(
-        self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any], *, of_messages: bool = False
-    ) -> _Client:
-        texts = librdkafka_settings(self.config)
-        given = {**texts, **self.callbacks}
+    def _settings(self, settings: Mapping[str, Any], *, of_messages: bool) -> dict[str, Any]:
+        """Return all settings of a client: of ours, those that the user does not set."""
+        given = {**librdkafka_settings(self.config), **self.callbacks}
         if not of_messages:
             given = {name: value for name, value in given.items() if name not in MESSAGES}
         if not given.keys().isdisjoint(_BACKOFF):  # one of ours could contradict the other of the user's
             settings = {name: value for name, value in settings.items() if name not in _BACKOFF}
-        client = {"bootstrap.servers": self.bootstrap, **settings, **given}
+        return {"bootstrap.servers": self.bootstrap, **settings, **given}
+
+    def _make(
+        self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any], *, of_messages: bool = False
+    ) -> _Client:
+        client = self._settings(settings, of_messages=of_messages)
         if "error_cb" in client:
             client["error_cb"] = counted(client["error_cb"])
         try:
             return kind(client)
         except KafkaException as problem:
+            texts = librdkafka_settings(self.config)
             absent = "".join(f"; {name} is {file!r}, which does not exist" for name, file in missing_files(texts))
             raise InvalidUsage(f"Kafka's client rejects these settings: {problem.args[0].str()}{absent}") from None
 

@@ -23,6 +23,7 @@ from wakeroll.fetch import Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.keys import client_key_for, read_keys
+from wakeroll.last_will.member_will import will_for
 from wakeroll.message_selection import MessageSelection
 from wakeroll.outbox import Outbox
 from wakeroll.own_process import OwnProcess
@@ -91,6 +92,7 @@ class Consumer:
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
         connect_timeout: float = 10.0,
+        last_will: bool | str = True,
     ) -> None:
         """Join the group.
 
@@ -130,6 +132,10 @@ class Consumer:
                 all their delivered messages. Unless they were lost, nobody else owns them yet: finish open work here,
                 and call `commit`.
             connect_timeout: seconds to wait for a broker.
+            last_will: if this process dies, a small process of its own commits at once what was processed, and frees
+                the queues, instead of the end of the session; see docs/last-will.md. An address, such as
+                ``unix:/run/wakeroll/will.sock``: of a ``wakeroll last-will`` that does it; True: the one that the
+                environment variable WAKEROLL_LAST_WILL names, if it does. False: nobody does.
 
         Raises:
             InvalidUsage: an argument is not valid.
@@ -179,7 +185,8 @@ class Consumer:
         """Whether this member subscribes the group's retry topic."""
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
         client = Client(group_id, client_id, preferences, commit_interval_ms, about)
-        self._control = Control(client, inbox, outbox, self._fetcher.hear)
+        will = will_for(client, connection, last_will)
+        self._control = Control(client, inbox, outbox, self._fetcher.hear, will)
         self._reader.on_leader_epoch = self._control.note_leader_epoch
         self._reader.leader_epoch_at = self._control.leader_epoch_at
         self._process = OwnProcess("Consumer")

@@ -16,6 +16,7 @@ from wakeroll.call_thread import CallThread
 from wakeroll.errors import ConsumerFenced, WakerollError, in_words
 from wakeroll.flag import Flag
 from wakeroll.inbox import Inbox
+from wakeroll.last_will.member_will import MemberWill
 from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
@@ -36,6 +37,8 @@ END_S = 3.0
 """How long the end of the interpreter waits at most for members that leave (s); it takes that long without a broker."""
 FLUSH_S = 0.1
 """How long to wait for acknowledgements before looking whether a commit still waits for them (s)."""
+LOOK_S = 5.0
+"""How often the thread looks whether the executor of the last will is there (s)."""
 NEVER_S = float("inf")
 
 _Result = TypeVar("_Result")
@@ -61,7 +64,12 @@ class Control:
     """
 
     def __init__(
-        self, client: Client, inbox: Inbox, outbox: Outbox, on_answer: Callable[[Wake | Rejected], None]
+        self,
+        client: Client,
+        inbox: Inbox,
+        outbox: Outbox,
+        on_answer: Callable[[Wake | Rejected], None],
+        will: MemberWill | None = None,
     ) -> None:
         """Prepare; `start` joins the group.
 
@@ -70,6 +78,7 @@ class Control:
             inbox: inbox of the client.
             outbox: outbox of the client's group.
             on_answer: called in the control thread with each decision that may answer a pull.
+            will: last will of the client; None if it has none.
         """
         self.changed = Flag()
         """Set when the application's thread must apply a change of the assignment."""
@@ -78,6 +87,9 @@ class Control:
         self._inbox = inbox
         self._outbox = outbox
         self._on_answer = on_answer
+        self._will = will
+        self._look_s = 0.0
+        """When to look for the executor of the will again, by the monotonic clock."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
@@ -148,11 +160,11 @@ class Control:
 
     def keep(self, give: Give, offset: int | None, new_filters: int) -> None:
         """Let no commit of this assignment pass an offset; see `Client.keep`."""
-        self._ask(lambda: self._client.keep(give, offset, new_filters))
+        self._ask(lambda: self._keep(give, offset, new_filters))
 
     def keep_all(self, give: Give) -> int | None:
         """Let no commit of this assignment pass what is committed now, and return that; see `Client.keep_all`."""
-        return self._ask(lambda: self._client.keep_all(give))
+        return self._ask(lambda: self._keep_all(give))
 
     @property
     def revoke_timeout_s(self) -> float:
@@ -165,7 +177,10 @@ class Control:
 
     def done(self, give: Give, offset: int) -> bool:
         """Report that the application has processed all messages below `offset`; return whether that takes effect."""
-        return self._client.done(give, offset)  # it stores one value, which needs no lock
+        counts = self._client.done(give, offset)  # it stores one value, which needs no lock
+        if counts and self._will is not None:
+            self._will.note(give, offset)
+        return counts
 
     def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
         """Report that the messages of an assignment have another leader epoch from this offset on; None: not known."""
@@ -177,7 +192,7 @@ class Control:
 
     def go_back(self, give: Give, offset: int, leader_epoch: int | None) -> None:
         """Report that the log of a queue lost its messages from this offset on; see `Client.go_back`."""
-        self._ask(lambda: self._do(self._client.go_back(give, offset, leader_epoch, now_ms())))
+        self._ask(lambda: self._go_back(give, offset, leader_epoch))
 
     def commit(self, timeout: float) -> bool:
         """Commit processed messages; return whether Kafka acknowledged them within `timeout` seconds.
@@ -269,8 +284,27 @@ class Control:
             self._thread.join(LEAVE_S)
         if not self._thread.is_alive():  # it uses the outbox
             self._outbox.close()
+        if self._will is not None:
+            self._will.end()
         self._calls.end()
         self._flushes.end()
+
+    def _keep(self, give: Give, offset: int | None, new_filters: int) -> None:
+        self._client.keep(give, offset, new_filters)
+        if self._will is not None:
+            self._will.note_progress(give)
+
+    def _keep_all(self, give: Give) -> int | None:
+        committed = self._client.keep_all(give)
+        if self._will is not None:
+            self._will.note_progress(give)
+        return committed
+
+    def _go_back(self, give: Give, offset: int, leader_epoch: int | None) -> None:
+        outputs = self._client.go_back(give, offset, leader_epoch, now_ms())
+        if self._will is not None:
+            self._will.note_progress(give)
+        self._do(outputs)
 
     def _ask(self, call: Callable[[], _Result]) -> _Result:
         """Let the thread for it make a call under the lock."""
@@ -312,6 +346,8 @@ class Control:
 
     def _run(self) -> None:
         try:
+            if self._will is not None:
+                self._will.begin()
             while not self._stopping.is_set():
                 decisions = self._inbox.poll(SLICE_S)
                 for decision in decisions:
@@ -331,6 +367,7 @@ class Control:
                         self._do(self._client.start_over())
                     elif deaf:
                         self._do(self._client.give_up())
+                self._look()
                 if time.monotonic() >= self._leave_by_s:
                     self._leave_by_s = NEVER_S
                     self.abandon()
@@ -341,6 +378,11 @@ class Control:
                 self._answer_commits()
         finally:
             self._inbox.close()
+
+    def _look(self) -> None:
+        if self._will is not None and (now_s := time.monotonic()) >= self._look_s:
+            self._look_s = now_s + LOOK_S
+            self._will.look()
 
     def _is_misplaced(self, refusal: Rejected) -> bool:
         """Return whether an event of this client was in a wrong partition: the number of shards may have grown."""
@@ -390,6 +432,10 @@ class Control:
                     log.warning(
                         "the coordinator rejected an event of %s (%s): %s", self._client.client_id, rule, detail
                     )
+        # Before a waiting call returns: then the application may have new queues. While the member leaves, the will
+        # stays: the process may die before Kafka has the last events.
+        if self._will is not None and not self._is_leaving:
+            self._will.follow()
 
     def _drop(self, dropped: Dropped) -> None:
         self.changed.set()

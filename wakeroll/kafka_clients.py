@@ -35,6 +35,11 @@ def clients_of(bootstrap: str) -> KafkaClients:
     return _in_memory.get(bootstrap, _KAFKA)
 
 
+def is_in_memory(bootstrap: str) -> bool:
+    """Return whether the broker at this address is one of this process."""
+    return bootstrap in _in_memory
+
+
 def register(bootstrap: str, clients: KafkaClients) -> None:
     """Create the clients of this address in this way from now on."""
     _in_memory[bootstrap] = clients

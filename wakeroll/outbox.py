@@ -18,6 +18,14 @@ log = logging.getLogger("wakeroll")
 LEARN_S = 5.0
 """Shortest time between two queries of the partitions (s): with a wrong partitioner every event is rejected."""
 
+SETTINGS = {
+    # An older record is useless, and a hung connection must be detected within a session.
+    "message.timeout.ms": config.SESSION_TIMEOUT_MS,
+    "request.timeout.ms": config.HEARTBEAT_MS,
+    "message.max.bytes": config.MAX_RECORD_BYTES,
+}
+"""Settings of a producer of a group's events, besides those of every producer."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -100,14 +108,7 @@ class Outbox:
         close_producer(self._producer, 0)
 
     def _make(self) -> Producer:
-        return self._connection.producer(
-            **{
-                # An older record is useless, and a hung connection must be detected within a session.
-                "message.timeout.ms": config.SESSION_TIMEOUT_MS,
-                "request.timeout.ms": config.HEARTBEAT_MS,
-                "message.max.bytes": config.MAX_RECORD_BYTES,
-            }
-        )
+        return self._connection.producer(**SETTINGS)
 
     def _note(self, error: KafkaError) -> None:
         self._broken |= error.fatal() or error.code() == KafkaError._FATAL

@@ -395,6 +395,19 @@ class Client:
             filters={held.give.queue.topic: self._filter_of(held.give.queue.topic) for held in queues},
         )
 
+    @property
+    def will_version(self) -> object:
+        """A value that differs when `last_will` would, but for the progress and `kept`."""
+        return self._life if self._is_in else "", self.epoch, self._holding.changes, self._preferences
+
+    def gives(self) -> list[Give]:
+        """Return the assignments of all queues, also of those that drain."""
+        return self._holding.gives()
+
+    def progress(self, give: Give) -> tuple[int | None, int | None]:
+        """Return how far an assignment is processed, and the offset that no commit passes, each None if not set."""
+        return self._holding.progress(give)
+
     # --- internals ---
 
     @property

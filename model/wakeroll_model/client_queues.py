@@ -70,12 +70,18 @@ class Holding:
         """Begin with copies of these queues; `filter_of` returns the client's filter of a topic."""
         self._held: dict[Queue, ClientQueue] = {queue.give.queue: structs.replace(queue) for queue in queues}
         self._filter_of = filter_of
+        self.changes = 0
+        """Number of changes so far, besides those of `finish` and `keep`."""
 
     # --- queries ---
 
     def queues(self) -> list[Queue]:
         """Return all queues, sorted, with the draining ones."""
         return sorted(self._held)
+
+    def gives(self) -> list[Give]:
+        """Return the assignments of all queues."""
+        return [held.give for held in self._held.values()]
 
     def copies(self) -> tuple[ClientQueue, ...]:
         """Return copies of the queues, which later changes leave as they are."""
@@ -88,6 +94,11 @@ class Holding:
     def draining(self) -> list[Queue]:
         """Return the queues that were revoked and are not yet released."""
         return [queue for queue, held in self._held.items() if held.draining]
+
+    def progress(self, give: Give) -> tuple[int | None, int | None]:
+        """Return how far an assignment is processed, and the offset that no commit passes, each None if not set."""
+        held = self._by(give)
+        return (None, None) if held is None else (held.done, held.kept)
 
     def is_readable(self, give: Give) -> bool:
         """Return whether this assignment is in force and not draining."""
@@ -145,6 +156,7 @@ class Holding:
 
     def align(self, queues: Iterable[AssignedQueue]) -> Aligned:
         """Begin to drain the queues that are not listed, or are assigned again."""
+        self.changes += 1
         listed = {assigned.queue: assigned for assigned in queues}
         changed = False
         taken = []
@@ -166,6 +178,7 @@ class Holding:
 
     def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
         """Add a queue that the client did not have, for this instance."""
+        self.changes += 1
         give = Give(assigned.queue, assigned.start, assigned.given, instance_id)
         self._held[assigned.queue] = ClientQueue(
             give, assigned.given, assigned.start.offset, ahead=assigned.start.ahead
@@ -174,10 +187,12 @@ class Holding:
 
     def release(self, queues: Iterable[Queue]) -> list[AssignedQueue]:
         """Remove these queues; return those that are assigned again."""
+        self.changes += 1
         return [held.following for queue in queues if (held := self._held.pop(queue)).following]
 
     def clear(self) -> tuple[Queue, ...]:
         """Remove all queues, and return them."""
+        self.changes += 1
         queues = tuple(self._held)
         self._held.clear()
         return queues
@@ -186,6 +201,7 @@ class Holding:
 
     def start(self, give: Give, offset: int) -> None:
         """Note that reading of this assignment begins at this offset."""
+        self.changes += 1
         held = self._by(give)
         if held is not None:
             held.least = held.done = offset
@@ -193,6 +209,7 @@ class Holding:
 
     def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
         """Note that the messages of this assignment have another leader epoch from this offset on."""
+        self.changes += 1
         held = self._by(give)
         if held is not None:
             held.leader_epochs = [entry for entry in held.leader_epochs if entry[0] < offset]
@@ -209,6 +226,7 @@ class Holding:
         They are gone, and the log has other ones at their offsets, of this leader epoch or a later one: it is above
         that of the last lost message. With it the commit that goes back differs from all earlier ones. None: not known.
         """
+        self.changes += 1
         held = self._by(give)
         if held is None or held.done is None:
             return False
@@ -229,6 +247,7 @@ class Holding:
 
     def repeat_lost_commits(self) -> None:
         """Repeat commits that the coordinator accepts only once it knows that the log lost its tail."""
+        self.changes += 1
         for held in self._held.values():
             if held.lost_end is not None:
                 held.acknowledged = None
@@ -257,6 +276,7 @@ class Holding:
 
     def keep_committed(self, topics: Set[str] | None) -> None:
         """Let no commit of queues of these topics, or of any, pass what is committed now, also of draining queues."""
+        self.changes += 1
         for queue, held in self._held.items():
             # Messages of a retry topic are delivered whatever the filter.
             if (topics is None or queue.topic in topics) and not has_failed_messages(queue.topic):
@@ -264,6 +284,7 @@ class Holding:
 
     def acknowledge(self, offsets: Iterable[CommittedOffset], epoch: int) -> None:
         """Note that these offsets, committed in that epoch, are acknowledged."""
+        self.changes += 1
         for entry in offsets:
             held = self._held.get(entry.queue)
             if held is None or epoch < held.given or _is_before(entry.leader_epoch, held.since_epoch):
@@ -277,6 +298,7 @@ class Holding:
 
     def forget_acknowledged(self, *, readable_only: bool = False) -> None:
         """Treat no offset as committed any more."""
+        self.changes += 1
         for held in self._held.values():
             if not (readable_only and held.draining):
                 held.acknowledged = None

@@ -97,7 +97,7 @@ def test_an_async_call_that_blocks_its_event_loop_does_not_cost_a_worker(plane):
 def test_a_call_that_outlives_its_queue_is_overdue_too():
     """Its messages are not stored, because the next owner has them; but its worker must be replaced."""
     work, mine = new_work(), True
-    dispatch = Dispatch(lambda _: mine, SYSTEM_CLOCK)
+    dispatch = Dispatch(lambda _: mine, lambda *_: None, SYSTEM_CLOCK)
     dispatch.add(work, messages(1), 1)
     batch = dispatch.next(None, wait=False)
     assert batch is not None
@@ -110,7 +110,7 @@ def test_a_call_that_outlives_its_queue_is_overdue_too():
 def test_a_worker_whose_call_became_overdue_as_it_returned_ends():
     """Another one has its place: otherwise each such call would add a thread."""
     work = new_work()
-    dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
+    dispatch = Dispatch(lambda _: True, lambda *_: None, SYSTEM_CLOCK)
     dispatch.add(work, messages(2), 2)
     batch = dispatch.next(None, wait=True)
     assert batch is not None
@@ -122,7 +122,7 @@ def test_a_worker_whose_call_became_overdue_as_it_returned_ends():
 def test_many_calls_that_do_not_return_do_not_delay_the_end(let_go):
     """The time to wait for threads is for all together, not for each."""
     count = 8
-    dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
+    dispatch = Dispatch(lambda _: True, lambda *_: None, SYSTEM_CLOCK)
     dispatch.add(new_work(), messages(count), count)
     workers = workers_for(lambda _: let_go.wait(60), count, dispatch, lambda *_: None, "w")
     workers.start()
@@ -144,7 +144,7 @@ async def _handle_async(_: list[Message]) -> None: ...
 @pytest.mark.parametrize("handler", [_handle, _handle_async])
 def test_workers_that_start_after_their_end_end(handler):
     """Another thread starts them, perhaps only after `run` was interrupted."""
-    dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
+    dispatch = Dispatch(lambda _: True, lambda *_: None, SYSTEM_CLOCK)
     workers = workers_for(handler, 2, dispatch, lambda *_: None, "late-worker")
     dispatch.close()
     workers.end()
@@ -155,7 +155,7 @@ def test_workers_that_start_after_their_end_end(handler):
 
 
 def test_no_batch_is_handed_out_after_an_error():
-    dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
+    dispatch = Dispatch(lambda _: True, lambda *_: None, SYSTEM_CLOCK)
     dispatch.end(SystemExit())
     dispatch.add(new_work(), messages(1), 1)
 

@@ -9,6 +9,7 @@ from confluent_kafka import Message
 
 from wakeroll.push.queue_work import Batch, Part, QueueWork
 from wakeroll.retry_clock import RetryClock
+from wakeroll_model.client_actions import Give
 
 
 class Dispatch:
@@ -18,19 +19,23 @@ class Dispatch:
     everything else that is done for a batch.
     """
 
-    def __init__(self, may_handle: Callable[[QueueWork], bool], clock: RetryClock) -> None:
+    def __init__(
+        self, may_handle: Callable[[QueueWork], bool], on_advance: Callable[[Give, int], object], clock: RetryClock
+    ) -> None:
         """Begin without batches.
 
         Args:
             may_handle: called before each batch that a worker receives.
+            on_advance: called, under the lock, with an assignment and its position whenever that may have advanced.
             clock: decides when a call takes too long.
         """
         self.lock = threading.RLock()
         self.problem: BaseException | None = None
         """The first exception of the handler; no batch is handed out afterwards."""
         self.advanced: set[QueueWork] = set()
-        """Queues whose position may have advanced since it was reported."""
+        """Queues whose position may have advanced since the reader heard of it."""
         self._may_handle = may_handle
+        self._on_advance = on_advance
         self._now_ms = clock.now_ms
         self._begun_ms: dict[Batch, int] = {}
         """Batch at work -> when its call began."""
@@ -57,7 +62,7 @@ class Dispatch:
         with self.lock:
             self._ready += work.add(messages, end)
             if not messages:
-                self.advanced.add(work)
+                self._advance(work)
             if self._ready and self._idle:
                 self._work.notify()
 
@@ -179,7 +184,7 @@ class Dispatch:
                     self._ready.append(following)
                     if self._idle:
                         self._work.notify()
-                self.advanced.add(batch.work)
+                self._advance(batch.work)
                 self._progress.notify_all()
             return batch.state == "held"
 
@@ -202,7 +207,7 @@ class Dispatch:
                 self._ready.extendleft(reversed(ready))
                 if self._idle:
                     self._work.notify()
-            self.advanced.add(batch.work)
+            self._advance(batch.work)
             self._progress.notify_all()
             return ready
 
@@ -232,9 +237,15 @@ class Dispatch:
         following = batch.work.finish(batch)
         if following is not None and self.problem is None:
             self._ready.append(following)
-        self.advanced.add(batch.work)
+        self._advance(batch.work)
         if self._is_awaited:
             self._progress.notify_all()
+
+    def _advance(self, work: QueueWork) -> None:
+        self.advanced.add(work)
+        if not self._is_closed:  # later, others may handle its messages
+            # At once, in the thread of the call: if the process dies now, what its handlers have done is not repeated.
+            self._on_advance(work.give, work.position)
 
     def _abandon(self, batch: Batch) -> None:
         with self.lock:

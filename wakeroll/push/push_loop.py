@@ -99,7 +99,7 @@ class PushLoop:
         """Whether there was nothing to read in the last round, and no queue that was full is read on since."""
         self._delayed = DelayedMessages()
         self._retry_topic = retry_topic_of(control.group_id)
-        self._dispatch = Dispatch(self._may_handle, clock)
+        self._dispatch = Dispatch(self._may_handle, control.done, clock)
         self._failures = (
             None if rules is None else FailureHandling(self._dispatch, sender, rules, control.client_id, clock)
         )
@@ -163,9 +163,7 @@ class PushLoop:
         dispatch = self._dispatch
         with dispatch.lock:
             for work in dispatch.advanced:
-                place = work.give, work.position
-                self._control.done(*place)
-                self._reader.reach(place)
+                self._reader.reach((work.give, work.position))
             dispatch.advanced.clear()
 
     def position(self, queue: Queue) -> int | None:

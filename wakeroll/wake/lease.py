@@ -7,6 +7,7 @@ from wakeroll.broker_check import look
 from wakeroll.connection import Connection
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
+from wakeroll.last_will.member_will import will_for
 from wakeroll.outbox import Outbox
 from wakeroll_model.client import Client, Preferences
 from wakeroll_model.decisions import Rejected, Wake
@@ -47,7 +48,8 @@ class Lease:
         inbox = Inbox(connection, client_id, found.partitions, timeout, found.topic_id)
         preferences = Preferences(subscriptions=[Subscription(topic=topic)])
         client = Client(group_id, client_id, preferences, None, about_of("", "", {}))
-        self._control = Control(client, inbox, Outbox(connection, group_id), on_answer)
+        will = will_for(client, connection, True)
+        self._control = Control(client, inbox, Outbox(connection, group_id), on_answer, will)
         self._control.start()
 
     def is_held(self) -> bool:

@@ -1,0 +1,368 @@
+"""The executor of last wills: a small process that waits for the end of members' processes, and speaks for them then.
+
+Only the kernel's word counts. A process hands over a descriptor of itself (pidfd), which becomes readable when the
+process has ended, and not before: not when it is stopped, hangs, is swapped out or closes its socket, nor when a child
+that it forked ends or lives on. Until then the executor sleeps, without a timer and without a connection to Kafka.
+
+It runs as ``python -I -S executor.py``, started by the process itself or by ``wakeroll last-will --listen``. It imports
+as little as possible, for it stays in memory as long as the application.
+"""
+
+import array
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+READY = b"ready"
+"""Sent to each process that connects."""
+REGISTER, FORGET, END = b"+", b"-", b"."
+"""First byte of a message: a will with its number (8 bytes) and three descriptors; the number of one that is not needed
+any more; no will follows, and the executor of this process alone may end."""
+FAILED = b"!"
+"""First byte of a message to the process: why it cannot do its work."""
+MAX_MESSAGE = 256
+
+_CLOSED_MS = 60_000
+"""How long the kernel may take to report the end of a process after its socket was closed (ms). It closes the files
+first. A process that replaces its program (exec) closes its socket too, and does not end."""
+_FLUSH_S = 30.0
+"""How long to wait for Kafka's acknowledgement (s); the session of the member ends about then anyway."""
+_IMPORTED = ("wakeroll", "confluent_kafka")
+"""Packages of which only modules are imported: their `__init__` would import much more."""
+_GET_INFO = 0xC048FF0B
+_INFO = struct.Struct("=QQ11IiII")
+"""The kernel's `pidfd_info`: what it has, cgroup, eleven numbers, exit status, two of a core dump."""
+_HAS_EXIT = 1 << 3
+_EXIT_CODE = -3
+_REAPED_MS = 100
+"""How long to wait for the exit status, which the kernel has when the parent has asked for it (ms)."""
+
+
+class _Process:
+    """A process with members."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.pidfd = -1
+        self.wills: dict[int, tuple[int, int]] = {}
+        """Number -> the descriptors of the will and of the progress."""
+
+    def close(self) -> None:
+        self.link.close()
+        for fd in (*(fd for pair in self.wills.values() for fd in pair), *([self.pidfd] if self.pidfd >= 0 else [])):
+            os.close(fd)
+
+
+class Executor:
+    """Waits for the end of processes, and executes the wills of their members."""
+
+    def __init__(self, own: socket.socket | None, listener: socket.socket | None) -> None:
+        """Wait for the process at the other end of a socket, or for all that connect to a listening one."""
+        self._poll = select.poll()
+        self._listener = listener
+        self._by_fd: dict[int, _Process] = {}
+        """Descriptor of a socket or of a process -> the process."""
+        self._closing: dict[_Process, float] = {}
+        self._may_end = False
+        if own is not None:
+            self._add(own)
+        if listener is not None:
+            self._poll.register(listener.fileno(), select.POLLIN)
+
+    def run(self) -> None:
+        """Wait until there is nobody left to wait for; a listening executor waits for ever."""
+        while self._listener is not None or self._by_fd:
+            for fd, events in self._poll.poll(_CLOSED_MS if self._closing else None):
+                if self._listener is not None and fd == self._listener.fileno():
+                    self._accept()
+                elif (process := self._by_fd.get(fd)) is None:
+                    continue  # it was removed in this round
+                elif fd == process.pidfd:
+                    self._read(process)  # what it sent before it ended
+                    self._end(process)
+                elif events:
+                    self._read(process)
+            self._drop_closed()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(OSError):
+            self._add(self._listener.accept()[0])
+
+    def _add(self, link: socket.socket) -> None:
+        link.setblocking(False)
+        process = _Process(link)
+        self._by_fd[link.fileno()] = process
+        self._poll.register(link.fileno(), select.POLLIN)
+        with contextlib.suppress(OSError):
+            link.send(READY)
+
+    def _read(self, process: _Process) -> None:
+        """Read all messages of a process."""
+        while process.link.fileno() in self._by_fd:
+            try:
+                message, fds = _received(process.link)
+            except BlockingIOError:
+                return
+            except OSError:
+                message, fds = b"", []
+            if not message:
+                self._unlink(process)
+                return
+            kind, number = message[:1], int.from_bytes(message[1:9], "big")
+            if kind == REGISTER and len(fds) == 3:
+                self._register(process, number, *fds)
+                continue
+            for fd in fds:
+                os.close(fd)
+            if kind == FORGET and number in process.wills:
+                for fd in process.wills.pop(number):
+                    os.close(fd)
+            elif kind == END and not process.wills:
+                self._remove(process)
+
+    def _register(self, process: _Process, number: int, pidfd: int, will_fd: int, progress_fd: int) -> None:
+        for fd in process.wills.get(number, ()):
+            os.close(fd)
+        process.wills[number] = will_fd, progress_fd
+        if process.pidfd >= 0:
+            os.close(pidfd)
+        elif not _is_its_own(process.link, pidfd):
+            with contextlib.suppress(OSError):
+                process.link.send(FAILED + b"the descriptor is that of another process")
+            os.close(pidfd)
+        else:
+            process.pidfd = pidfd
+            self._by_fd[pidfd] = process
+            self._poll.register(pidfd, select.POLLIN)
+
+    def _unlink(self, process: _Process) -> None:
+        """Note that a process closed its socket: it ends, or has replaced its program."""
+        self._poll.unregister(process.link.fileno())
+        del self._by_fd[process.link.fileno()]
+        if process.pidfd < 0:
+            process.close()
+        else:
+            self._closing[process] = _now_ms() + _CLOSED_MS
+
+    def _drop_closed(self) -> None:
+        for process, until_ms in list(self._closing.items()):
+            if _now_ms() >= until_ms:
+                self._remove(process)
+
+    def _remove(self, process: _Process) -> None:
+        self._closing.pop(process, None)
+        for fd in (process.link.fileno(), process.pidfd):
+            if self._by_fd.pop(fd, None) is not None:
+                self._poll.unregister(fd)
+        process.close()
+
+    def _end(self, process: _Process) -> None:
+        """Execute the wills of a process that has ended."""
+        if self._listener is None or os.fork() == 0:  # others may end while this one's broker does not answer
+            try:
+                execute(list(process.wills.values()), how_it_ended(process.pidfd))
+            finally:
+                os._exit(0)
+        self._remove(process)
+
+
+def execute(wills: Sequence[tuple[int, int]], died: str) -> None:
+    """Send the events of wills.
+
+    Args:
+        wills: descriptors of the will and of the progress, of each member.
+        died: how the process ended; empty if that is not known.
+    """
+    import msgspec
+    from confluent_kafka.cimpl import Producer
+
+    from wakeroll.last_will.will_file import read_will
+    from wakeroll_model.client_keys import ClientSigner
+
+    encode = msgspec.json.Encoder().encode
+    producers: dict[str, Any] = {}
+    for will_fd, progress_fd in wills:
+        found = read_will(will_fd, progress_fd)
+        if found is None:
+            continue
+        sending, will, progress = found
+        settings = repr(sorted(sending.settings.items()))
+        producer = producers.get(settings)
+        if producer is None:
+            producer = producers[settings] = Producer(dict(sending.settings))
+        key = will.group_id.encode()
+        signer = None if sending.client_key is None else ClientSigner(sending.client_key, os.urandom(8).hex())
+        for event in will.events(progress, died):
+            value = encode(event)
+            if signer is not None:
+                value = signer.sign(sending.topic, key, value)
+            producer.produce(sending.topic, value=value, key=key)
+    for producer in producers.values():
+        producer.flush(_FLUSH_S)
+
+
+def how_it_ended(pidfd: int) -> str:
+    """Return the signal or the exit code of a process that has ended; empty if the system does not tell."""
+    ended = select.poll()
+    ended.register(pidfd, 0)  # only POLLHUP: its parent has asked for the status
+    ended.poll(_REAPED_MS)
+    status = _kernels_status(pidfd)
+    if status is None:
+        status = _zombies_status(pidfd)
+    if status is None:
+        return ""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return f"signal {number}"
+    return f"exit code {os.WEXITSTATUS(status)}"
+
+
+def _kernels_status(pidfd: int) -> int | None:
+    """Return the exit status that newer kernels keep with the descriptor."""
+    asked = bytearray(_INFO.pack(_HAS_EXIT, *[0] * 15))
+    try:
+        fcntl.ioctl(pidfd, _GET_INFO, asked)
+    except OSError:
+        return None
+    found = _INFO.unpack(asked)
+    return found[_EXIT_CODE] if found[0] & _HAS_EXIT else None
+
+
+def _zombies_status(pidfd: int) -> int | None:
+    """Return the exit status of a process that its parent has not asked for yet."""
+    try:
+        pid = _pid_of(pidfd)
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return int(fields[-1]) if fields and fields[0] in "ZX" else None
+
+
+def _pid_of(pidfd: int) -> int:
+    """Return the pid of a descriptor; 0 or -1 if this process cannot see it."""
+    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "Pid":
+            return int(value)
+    raise ValueError(pidfd)
+
+
+def _is_its_own(link: socket.socket, pidfd: int) -> bool:
+    """Return whether a descriptor is that of the process at the other end, as far as this process can see it."""
+    peer = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    try:
+        return _pid_of(pidfd) in (peer, 0, -1) or peer == 0
+    except (OSError, ValueError):
+        return False
+
+
+def _received(link: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the next message with its descriptors; an empty one at the end."""
+    fds = array.array("i")
+    message, ancillary, _, _ = link.recvmsg(MAX_MESSAGE, socket.CMSG_LEN(3 * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return message, list(fds)
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1_000
+
+
+def _import_parts() -> None:
+    """Import what an end needs, so that no file must be read then, and none can be missing."""
+    for name in _IMPORTED:
+        package = types.ModuleType(name)
+        package.__path__ = [str(Path(folder) / name) for folder in sys.path if (Path(folder) / name).is_dir()]
+        sys.modules[name] = package
+
+    import wakeroll_model.client_keys  # noqa: F401
+
+
+def _listen(path: str) -> socket.socket:
+    """Listen at a path; replace the socket of an executor that is gone."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.bind(path)
+    except OSError as problem:
+        if problem.errno != errno.EADDRINUSE or _is_answered(path):
+            raise
+        Path(path).unlink()
+        listener.bind(path)
+    Path(path).chmod(0o666)  # the folder decides who may connect, and each process only speaks for itself
+    listener.listen()
+    return listener
+
+
+def _stop(*_: object) -> None:
+    """End when the wills that are being executed are sent."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    sys.exit(0)
+
+
+def _is_answered(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the executor.
+
+    Args:
+        arguments: ``--socket NUMBER`` or ``--listen PATH``, then the folders to import from.
+    """
+    how, where, *folders = arguments
+    sys.path[:0] = folders
+    own = listener = None
+    if how == "--socket":
+        # A process that no one waits for: the application is not its parent, and need not ask for its status.
+        if os.fork():
+            return 0
+        own = socket.socket(fileno=int(where))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+    else:
+        try:
+            listener = _listen(where)
+        except OSError as problem:
+            print(f"cannot listen at {where}: {problem.strerror or problem}", file=sys.stderr)
+            return 2
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets children that have ended
+        signal.signal(signal.SIGTERM, _stop)
+        signal.signal(signal.SIGINT, _stop)
+    try:
+        _import_parts()
+    except ImportError as problem:
+        if own is not None:
+            own.send(FAILED + str(problem).encode()[:MAX_MESSAGE])
+        raise
+    if listener is not None:
+        print(f"last wills are accepted at unix:{where}", file=sys.stderr)
+    Executor(own, listener).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

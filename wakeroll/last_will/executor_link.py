@@ -1,0 +1,260 @@
+"""The link of this process to the executor of its members' last wills."""
+
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import confluent_kafka
+import msgspec
+
+import wakeroll_model
+from wakeroll.last_will import executor
+from wakeroll.last_will.will_file import WillFile
+
+log = logging.getLogger("wakeroll")
+
+VARIABLE: Final = "WAKEROLL_LAST_WILL"
+"""Environment variable with the address of an executor, or ``off``."""
+OFF: Final = "off"
+_UNIX: Final = "unix:"
+_LONGEST_PATH = 107
+_START_S = 10.0
+"""How long the start of an executor may take (s)."""
+_LOSSES = 3
+"""After so many executors that ended, no other one is started."""
+
+
+class ExecutorLink:
+    """The link to one executor, shared by all members of the process; any thread may call its methods.
+
+    Losing it costs nothing but the speed: the queues of a dead process become free when its session ends.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Prepare; the first `register` connects. `address`: of a listening executor; empty: start one."""
+        self._address = address
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._wills: dict[WillFile, int] = {}
+        self._link: socket.socket | None = None
+        self._losses = 0
+        self._is_noted = False
+        """Whether it was logged that there is no executor."""
+
+    def register(self, will: WillFile) -> None:
+        """Let the executor look after a will."""
+        with self._lock:
+            self._wills[will] = next(self._numbers)
+            if self._link is None:
+                self._connect()
+            else:
+                self._send(will)
+
+    def forget(self, will: WillFile) -> None:
+        """Let the executor forget a will; without any, an executor of this process alone ends."""
+        with self._lock:
+            number = self._wills.pop(will, None)
+            if number is None or self._link is None:
+                return
+            self._tell(executor.FORGET + number.to_bytes(8, "big"))
+            if not self._wills:
+                self._tell(executor.END)
+                self._close()
+
+    def look(self) -> None:
+        """Connect again if the executor has ended; call it every few seconds."""
+        with self._lock:
+            if self._link is not None:
+                with contextlib.suppress(BlockingIOError):
+                    self._hear(self._link.recv(executor.MAX_MESSAGE))
+            if self._link is None and self._wills:
+                self._connect()
+
+    def _connect(self) -> None:
+        if self._losses > _LOSSES and not self._address:
+            return
+        try:
+            self._link = _connected(self._address) if self._address else _started()
+        except (OSError, subprocess.SubprocessError) as problem:
+            self._lose(str(problem))
+            return
+        self._link.setblocking(False)
+        for will in self._wills:
+            self._send(will)
+
+    def _send(self, will: WillFile) -> None:
+        if self._link is None:
+            return
+        message = executor.REGISTER + self._wills[will].to_bytes(8, "big")
+        try:
+            own = os.pidfd_open(os.getpid())
+            try:
+                socket.send_fds(self._link, [message], [own, will.will_fd, will.progress_fd])
+            finally:
+                os.close(own)
+        except OSError as problem:
+            self._lose(str(problem))
+
+    def _tell(self, message: bytes) -> None:
+        if self._link is not None:
+            with contextlib.suppress(OSError):  # `look` finds that it has ended
+                self._link.send(message)
+
+    def _hear(self, message: bytes) -> None:
+        if message == executor.READY:
+            self._is_noted = False
+        elif message.startswith(executor.FAILED):
+            self._lose(message[1:].decode(errors="replace"))
+        elif not message:
+            self._lose("it has ended")
+
+    def _lose(self, why: str) -> None:
+        self._close()
+        self._losses += 1
+        if not self._is_noted:
+            self._is_noted = True
+            where = f"at {_UNIX}{self._address}" if self._address else "of this process"
+            log.warning(
+                "the executor of last wills %s does not work: %s; if this process dies, its queues become free when "
+                "its session ends",
+                where,
+                why,
+            )
+
+    def _close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def after_fork(self) -> None:
+        """Let go of the link of the parent process, in its child."""
+        with contextlib.suppress(OSError):
+            self._close()
+
+
+def address_of(setting: bool | str, environment: Mapping[str, str]) -> str | None:
+    """Return the path of the executor's socket; empty: one of this process alone; None: there is none.
+
+    Args:
+        setting: False: none; an address, ``unix:/path``; True: that of the environment, or else one of this process.
+        environment: of the process.
+
+    Raises:
+        ValueError: see `path_of`.
+    """
+    if setting is False:
+        return None
+    where, name = (environment.get(VARIABLE, ""), VARIABLE) if setting is True else (setting, "last_will")
+    if not where and setting is True:
+        return ""
+    if where == OFF and setting is True:
+        return None
+    return path_of(name, str(where))
+
+
+def path_of(name: str, address: str) -> str:
+    """Return the path of an address.
+
+    Raises:
+        ValueError: it does not begin with ``unix:``, or has no absolute path, or a longer one than the system allows.
+            The text is a sentence that names the setting.
+    """
+    path = address.removeprefix(_UNIX)
+    if path == address or not path.startswith("/") or len(path.encode()) > _LONGEST_PATH:
+        raise ValueError(
+            f"{name} is {address!r}; it must be an address of at most {_LONGEST_PATH} bytes, like "
+            "'unix:/run/wakeroll/will.sock'"
+        )
+    return path
+
+
+def link_to(address: str) -> ExecutorLink:
+    """Return the link of this process to an executor; empty: to one of its own."""
+    with _lock:
+        return _links.setdefault(address, ExecutorLink(address))
+
+
+def is_supported() -> bool:
+    """Return whether this system tells the end of a process: Linux since 5.3 does."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+        os.close(os.memfd_create("wakeroll-probe", os.MFD_CLOEXEC))
+    except (AttributeError, OSError):  # another system, or a sandbox that denies it
+        return False
+    return True
+
+
+def _connected(path: str) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        link.settimeout(_START_S)
+        link.connect(path)
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+def _started() -> socket.socket:
+    """Start an executor for this process."""
+    own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with theirs:
+            child = subprocess.Popen(
+                command("--socket", str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C and signals to the process group must not end it before its work
+                cwd="/",
+            )
+        code = child.wait(_START_S)
+        if code:
+            raise OSError(f"it ended with exit code {code}")
+    except BaseException:
+        own.close()
+        raise
+    return own
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command of an executor.
+
+    Raises:
+        OSError: this interpreter is part of another program, and no Python is known.
+    """
+    python = sys.executable or ""
+    if not Path(python).name.startswith(("python", "pypy")):
+        raise OSError(f"the interpreter is {python!r}, not Python")
+    folders = {
+        Path(module.__file__ or "").parent.parent: None
+        for module in (sys.modules["wakeroll"], wakeroll_model, msgspec, confluent_kafka)
+    }
+    return [python, "-I", "-S", executor.__file__, *arguments, *map(str, folders)]
+
+
+_lock = threading.Lock()
+_links: dict[str, ExecutorLink] = {}
+
+
+def _forget_links() -> None:
+    """Let a forked process have links of its own."""
+    global _lock
+    _lock = threading.Lock()
+    for link in _links.values():
+        link.after_fork()
+    _links.clear()
+
+
+_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
+if _register is not None:
+    _register(after_in_child=_forget_links)

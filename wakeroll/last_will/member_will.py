@@ -1,0 +1,104 @@
+"""The last will of one member of this process: written as its queues change, and known to an executor."""
+
+import logging
+import os
+from pathlib import Path
+
+from wakeroll.connection import Connection
+from wakeroll.errors import InvalidUsage
+from wakeroll.last_will.executor_link import ExecutorLink, address_of, is_supported, link_to
+from wakeroll.last_will.will_file import Sending, WillFile
+from wakeroll.outbox import SETTINGS
+from wakeroll_model.client import Client
+from wakeroll_model.client_actions import Give
+
+log = logging.getLogger("wakeroll")
+
+_said: set[str] = set()
+"""Why there is no last will, as far as this process has logged it."""
+
+
+class MemberWill:
+    """The will of a member; all methods but `note` and `look` are called under the member's lock."""
+
+    def __init__(self, client: Client, file: WillFile, link: ExecutorLink) -> None:
+        """Prepare; `begin` makes it known."""
+        self._client = client
+        self._file = file
+        self._link = link
+        self._version: object = None
+        self.note = file.note
+
+    def begin(self) -> None:
+        """Make the will known to an executor."""
+        self._link.register(self._file)
+
+    def follow(self) -> None:
+        """Write the will again if the member's queues have changed."""
+        version = self._client.will_version
+        if version != self._version:
+            self._file.begin(self._client.gives())  # before the copies, so that no progress is in neither
+            self._file.write(self._client.last_will())
+            self._version = version
+
+    def note_progress(self, give: Give) -> None:
+        """Note the progress of an assignment that went back, or that commits must not pass any more."""
+        done, kept = self._client.progress(give)
+        self._file.keep(give, kept)
+        if done is not None:
+            self._file.note(give, done)
+
+    def look(self) -> None:
+        """Connect to the executor again if it was lost; call it every few seconds."""
+        self._link.look()
+
+    def end(self) -> None:
+        """Revoke the will: the member has left."""
+        self._link.forget(self._file)
+        self._file.close()
+
+
+def will_for(client: Client, connection: Connection, setting: bool | str) -> MemberWill | None:
+    """Return the will of a member; None if it has none, and log once per process why.
+
+    Args:
+        client: the member.
+        connection: how its events are sent.
+        setting: as for `Consumer`.
+
+    Raises:
+        InvalidUsage: the setting, or the environment variable for it, is neither an address nor a word for it.
+    """
+    try:
+        address = address_of(setting, os.environ)
+    except ValueError as problem:
+        raise InvalidUsage(str(problem)) from None
+    if address is None or connection.is_in_memory:
+        return None
+    if not is_supported():
+        _say("this system does not tell the end of a process")
+        return None
+    if "oauth_cb" in connection.callbacks:
+        _say("the login needs oauth_cb, a function of this process")
+        return None
+    settings = _absolute(connection.producer_settings(**SETTINGS))
+    sending = Sending(settings, connection.topics.groups, connection.client_key(client.group_id))
+    try:
+        return MemberWill(client, WillFile(sending), link_to(address))
+    except OSError as problem:
+        _say(str(problem))
+        return None
+
+
+def _absolute(settings: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+    """Return settings whose files are found from any folder."""
+    return {
+        name: str(Path(str(value)).absolute()) if name.endswith(".location") and Path(str(value)).exists() else value
+        for name, value in settings.items()
+    }
+
+
+def _say(why: str) -> None:
+    if why not in _said:
+        _said.add(why)
+        log.info("without last wills: %s; if this process dies, its queues become free when its session ends", why)

@@ -1,0 +1,249 @@
+"""A member's last will in memory that outlives its process: the member writes it, and the executor reads it.
+
+It consists of two memory files. One has the will, which is written as a whole when the member's queues change. The
+other has two numbers per queue, which change with each message: how far the application has processed the queue, and
+the offset that no commit passes. To write such a number is one store into memory, without a system call or a lock.
+
+The process may die between any two instructions, so nothing is changed in place that a reader needs:
+
+- A new will is written beside the one before, then a header with its checksum; there are two headers in turn. The
+  reader takes the newest whose checksum is right.
+- A number is a word of 8 bytes, `(number + 1) * 65537 + tag`; the tag is in the will and differs for each assignment
+  of a queue. So the reader knows a word that another assignment wrote into the same place, or a torn one, and ignores
+  it.
+
+This module is loaded by the executor too, so it imports nothing else of the SDK.
+"""
+
+import mmap
+import os
+import zlib
+from struct import Struct as Layout
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct, structs
+
+from wakeroll_model.client_actions import Give
+from wakeroll_model.client_keys import ClientKey
+from wakeroll_model.last_will import LastWill
+from wakeroll_model.queue import Queue
+
+_TAGS = 65_537
+"""A prime: each word has one of so many tags."""
+_HEADER = Layout("<QQQL")
+"""Number of the will, its place and length in bytes, and the checksum of it all."""
+_HEADERS = (0, 64)
+_BODIES = 128
+"""Where wills are written, behind the headers."""
+_WORD = 8
+_WORDS = 2
+"""Words per queue: processed, kept."""
+_QUEUES = 128
+"""Queues that the first file of numbers has room for."""
+_NONE = 0
+"""Value of a word that says nothing."""
+
+
+class Sending(Struct, frozen=True):
+    """How the events of a will are sent."""
+
+    settings: dict[str, str | int | float | bool]
+    """Settings of the producer, in librdkafka's names."""
+    topic: str
+    """The topic of events about groups."""
+    client_key: ClientKey | None
+    """The key that signs the events; None if they are not signed."""
+
+
+class Will(NamedTuple):
+    """What a reader finds."""
+
+    sending: Sending
+    will: LastWill
+    progress: dict[Queue, int]
+    """Queue -> the application has processed all messages below this offset, as for `LastWill.events`."""
+
+
+class _Slot(Struct, frozen=True):
+    """Where the numbers of one assignment of a queue are."""
+
+    index: int
+    tag: int
+
+
+class _Body(Struct, frozen=True):
+    sending: msgspec.Raw
+    will: LastWill | None
+    slots: tuple[_Slot, ...]
+    """Of each queue of the will, in its order."""
+
+
+class _Place(NamedTuple):
+    """A slot with its assignment."""
+
+    give: Give
+    slot: _Slot
+    words: memoryview
+    at: int
+    """Index of the first word."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_body = msgspec.msgpack.Decoder(_Body).decode
+_decode_sending = msgspec.msgpack.Decoder(Sending).decode
+
+
+class WillFile:
+    """The will of one member, as its process writes it.
+
+    `begin`, `write` and `keep` are called under the member's lock, `note` by any thread at any time.
+    """
+
+    def __init__(self, sending: Sending) -> None:
+        """Create the files; there is no will yet.
+
+        Raises:
+            OSError: the system has no memory files, or denies them.
+        """
+        self._sending = msgspec.Raw(_encode(sending))
+        self.will_fd = os.memfd_create("wakeroll-will", os.MFD_CLOEXEC)
+        try:
+            self.progress_fd = os.memfd_create("wakeroll-progress", os.MFD_CLOEXEC)
+        except OSError:
+            os.close(self.will_fd)
+            raise
+        self._number = 0
+        self._active = _BODIES, 0
+        """Place and length of the newest will."""
+        self._places: dict[Queue, _Place] = {}
+        self._last: _Place | None = None
+        self._free: list[int] = []
+        self._room = 0
+        self._tag = 0
+        self._words = memoryview(b"")
+
+    def note(self, give: Give, offset: int) -> None:
+        """Note that the application has processed all messages of this assignment below an offset."""
+        place = self._last
+        if place is None or place.give is not give:
+            place = self._places.get(give.queue)
+            if place is None or place.give != give:
+                return
+            self._last = place
+        _store(place.words, place.at, place.slot.tag, offset)
+
+    def keep(self, give: Give, offset: int | None) -> None:
+        """Note that no commit of this assignment passes an offset; None: all that is processed may be committed."""
+        place = self._places.get(give.queue)
+        if place is not None and place.give == give:
+            _store(place.words, place.at + 1, place.slot.tag, -1 if offset is None else offset)
+
+    def write(self, will: LastWill | None) -> None:
+        """Replace the will; None: there is nobody to speak for.
+
+        `begin` must have been called with its queues.
+        """
+        slots: list[_Slot] = []
+        for held in () if will is None else will.queues:
+            place = self._places[held.give.queue]
+            _store(place.words, place.at + 1, place.slot.tag, -1 if held.kept is None else held.kept)
+            slots.append(place.slot)
+        body = _encode(_Body(self._sending, will, tuple(slots)))
+        begin, length = self._active
+        at = _BODIES if _BODIES + len(body) <= begin else begin + length
+        self._number += 1
+        os.pwrite(self.will_fd, body, at)
+        os.pwrite(self.will_fd, _header(self._number, at, body), _HEADERS[self._number % 2])
+        self._active = at, len(body)
+
+    def begin(self, gives: list[Give]) -> None:
+        """Note progress of these assignments from now on, and of no others."""
+        mine = {give.queue: give for give in gives}
+        for queue, place in list(self._places.items()):
+            if mine.get(queue) != place.give:
+                del self._places[queue]
+                self._free.append(place.slot.index)
+        for queue, give in mine.items():
+            if queue not in self._places:
+                self._places[queue] = self._place(give)
+
+    def close(self) -> None:
+        """Close the files; whoever has a copy of their descriptors can still read them."""
+        self._places.clear()
+        self._last = None
+        os.close(self.will_fd)
+        os.close(self.progress_fd)
+
+    def _place(self, give: Give) -> _Place:
+        if not self._free:
+            self._grow()
+        index = self._free.pop()
+        self._tag = self._tag % (_TAGS - 1) + 1  # never 0: no word of an assignment is `_NONE`
+        slot = _Slot(index, self._tag)
+        self._words[index * _WORDS] = _NONE
+        return _Place(give, slot, self._words, index * _WORDS)
+
+    def _grow(self) -> None:
+        """Make room for twice as many queues; places in the former mapping are the same memory."""
+        before, self._room = self._room, max(2 * self._room, _QUEUES)
+        size = self._room * _WORDS * _WORD
+        os.ftruncate(self.progress_fd, size)
+        self._words = memoryview(mmap.mmap(self.progress_fd, size)).cast("Q")
+        self._free += range(self._room - 1, before - 1, -1)
+
+
+def read_will(will_fd: int, progress_fd: int) -> Will | None:
+    """Return the newest will, whenever its writer died; None if there is nobody to speak for.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = [one for at in _HEADERS if (one := _body_of(will_fd, at)) is not None]
+    if not found:
+        return None
+    body = _decode_body(max(found)[1])
+    if body.will is None:
+        return None
+    words = memoryview(os.pread(progress_fd, os.fstat(progress_fd).st_size, 0)).cast("Q")
+    queues, progress = [], {}
+    for held, slot in zip(body.will.queues, body.slots, strict=True):
+        done = _load(words, slot.index * _WORDS, slot.tag)
+        kept = _load(words, slot.index * _WORDS + 1, slot.tag)
+        if kept is None:
+            continue  # without that bound, its progress must not be committed
+        queues.append(structs.replace(held, kept=None if kept < 0 else kept))
+        if done is not None:
+            progress[held.give.queue] = done
+    return Will(_decode_sending(body.sending), structs.replace(body.will, queues=tuple(queues)), progress)
+
+
+def _header(number: int, at: int, body: bytes) -> bytes:
+    places = _HEADER.pack(number, at, len(body), 0)
+    return _HEADER.pack(number, at, len(body), zlib.crc32(body, zlib.crc32(places)))
+
+
+def _body_of(will_fd: int, header_at: int) -> tuple[int, bytes] | None:
+    """Return the number and the will of a header; None if it is torn, or there is none."""
+    header = os.pread(will_fd, _HEADER.size, header_at)
+    if len(header) < _HEADER.size:
+        return None
+    number, at, length, _ = _HEADER.unpack(header)
+    if not number or at + length > os.fstat(will_fd).st_size:
+        return None
+    body = os.pread(will_fd, length, at)
+    return (number, body) if header == _header(number, at, body) else None
+
+
+def _store(words: memoryview, at: int, tag: int, number: int) -> None:
+    try:
+        words[at] = (number + 1) * _TAGS + tag
+    except ValueError:  # more than 2**47: no queue has so many messages, and none is lost without it
+        words[at] = _NONE
+
+
+def _load(words: memoryview, at: int, tag: int) -> int | None:
+    """Return a number, at least -1; None if nothing was stored by this assignment."""
+    if at >= len(words) or words[at] == _NONE or words[at] % _TAGS != tag:
+        return None
+    return words[at] // _TAGS - 1
