@@ -397,7 +397,7 @@ class Client:
 
     @property
     def will_version(self) -> object:
-        """A value that differs when `last_will` would, but for the progress and `kept`."""
+        """A value that differs when `last_will` would, unless only the progress or `kept` does."""
         return self._life if self._is_in else "", self.epoch, self._holding.changes, self._preferences
 
     def gives(self) -> list[Give]:

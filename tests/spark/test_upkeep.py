@@ -351,6 +351,8 @@ def test_a_step_that_fails_is_a_warning(spark, tmp_path, caplog):
 
     def warned() -> bool:
         upkeep.step()
-        return any("upkeep failed to choose old rows, and will try again" in said.getMessage() for said in caplog.records)
+        return any(
+            "upkeep failed to choose old rows, and will try again" in said.getMessage() for said in caplog.records
+        )
 
     wait_until(warned, "a failed step is logged", patience_s=PATIENCE_WITH_SPARK_S)

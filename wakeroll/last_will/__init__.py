@@ -1,1 +1,1 @@
-"""Last wills: when the kernel says that a member's process has ended, a small process tells the coordinator for it."""
+"""Last wills: when a member's process has ended, a small other process commits and unregisters for it."""

@@ -310,8 +310,9 @@ def _listen(path: str) -> socket.socket:
     return listener
 
 
-def _stop(*_: object) -> None:
-    """End when the wills that are being executed are sent."""
+def _stop(path: str) -> None:
+    """Accept no more wills, and end when those that are being executed are sent."""
+    Path(path).unlink(missing_ok=True)
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
@@ -350,8 +351,8 @@ def main(arguments: Sequence[str]) -> int:
             print(f"cannot listen at {where}: {problem.strerror or problem}", file=sys.stderr)
             return 2
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets children that have ended
-        signal.signal(signal.SIGTERM, _stop)
-        signal.signal(signal.SIGINT, _stop)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: _stop(where))
     try:
         _import_parts()
     except ImportError as problem:

@@ -57,7 +57,7 @@ class Sending(Struct, frozen=True):
 
 
 class Will(NamedTuple):
-    """What a reader finds."""
+    """A will as a reader finds it."""
 
     sending: Sending
     will: LastWill

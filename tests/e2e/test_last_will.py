@@ -1,0 +1,397 @@
+"""Processes with a member that die, or do not, on a real broker: only a death executes the last will."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+
+from tests.support.running_processes import ROOT, lives
+from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.waiting import PATIENCE_S, wait_until
+from wakeroll import Consumer
+from wakeroll.keys import key_to_sign, new_signer
+from wakeroll_model import feature_levels
+from wakeroll_model.decisions import Membership
+from wakeroll_model.events import Level
+from wakeroll_model.signing import DEV_KEYS
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the end of a process"),
+]
+
+MESSAGES = 20
+HANDLED = 10
+"""Messages that a program has handled when it is at the point in question; it holds the next one."""
+
+BEGIN = """
+import ctypes, multiprocessing, os, signal, sys, time
+from wakeroll import Consumer
+
+bootstrap, prefix, group_id, topic, client_id, how = sys.argv[1:]
+settings = {"prefix": prefix, "client_id": client_id, "consume_from": "first"}
+
+def say(word):
+    print(word, flush=True)
+
+def go_on():
+    say("ready")
+    sys.stdin.readline()
+
+def consume(**more):
+    consumer = Consumer(group_id, [topic], bootstrap, **settings, **more)
+    while (message := consumer.poll(30)).offset() < 10:
+        pass
+    return consumer
+"""
+POLL = BEGIN + "consumer = consume()\ngo_on()\n"
+
+
+class Program:
+    """A program with a member."""
+
+    def __init__(self, coordinator: Coordinator, folder: Path, **settings: str) -> None:
+        self._coordinator, self._folder, self.settings = coordinator, folder, settings
+        self.mark = uuid.uuid4().hex
+        """Value of a variable in the environment of the program and of all that it starts."""
+        self.group_id = f"billing-{self.mark[:6]}"
+        self.client_id = f"{self.group_id}-member"
+        self.topic = coordinator.topic(1)
+        coordinator.produce(self.topic, 0, MESSAGES)
+        self.process: Popen[str] | None = None
+
+    def start(self, source: str, how: str = "", *, group: bool = False) -> Popen[str]:
+        """Start it, and wait until it is ready; `group`: in a process group of its own."""
+        file = self._folder / f"{uuid.uuid4().hex[:6]}.py"
+        file.write_text(source)
+        connection = self._coordinator.connection
+        words = [connection.bootstrap, connection.topics.prefix, self.group_id, self.topic, self.client_id, how]
+        self.process = Popen(
+            [sys.executable, str(file), *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "MARK": self.mark, **self.settings},
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=(self._folder / "stderr").open("a"),
+            start_new_session=group,
+            text=True,
+        )
+        assert self.line() == "ready", (self._folder / "stderr").read_text()
+        return self.process
+
+    def line(self) -> str:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def go_on(self) -> None:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def errors(self) -> str:
+        return (self._folder / "stderr").read_text()
+
+    def changes(self) -> list[tuple[str, str]]:
+        """The ends of its members, each with how."""
+        return [
+            (decision.change, decision.detail if decision.change == "died" else "")
+            for decision in self._coordinator.decided.copy()
+            if isinstance(decision, Membership)
+            and decision.client_id == self.client_id
+            and decision.change in ("died", "left", "expired")
+        ]
+
+    def executors(self) -> list[int]:
+        """The processes that look after it."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (folder / "cmdline").read_bytes()
+                if b"executor.py" in words and f"MARK={self.mark}".encode() in (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+        return [pid for pid in found if lives(pid)]
+
+    def wait_for_end(self, *expected: tuple[str, str]) -> None:
+        wait_until(self.changes, "the coordinator knows of an end")
+        assert self.changes() == list(expected)
+
+    def next_offset(self, client_id: str = "") -> int:
+        """The offset at which the next member begins."""
+        connection = self._coordinator.connection
+        with Consumer(
+            self.group_id,
+            [self.topic],
+            connection.bootstrap,
+            prefix=connection.topics.prefix,
+            client_id=client_id or f"{self.group_id}-next",
+            consume_from="first",
+        ) as consumer:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None
+            consumer.put_back()
+            return message.offset() or 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def newest_level(coordinator: Coordinator) -> None:
+    """An older coordinator would read that the member has left."""
+    coordinator.everywhere(Level(level=feature_levels.NEWEST), new_signer(key_to_sign(DEV_KEYS, "operator")))
+    wait_until(lambda: set(coordinator.levels.values()) == {feature_levels.NEWEST}, "the newest level is in force")
+
+
+@pytest.fixture
+def program(coordinator: Coordinator, tmp_path: Path) -> Iterator[Program]:
+    its = Program(coordinator, tmp_path)
+    yield its
+    if its.process is not None:
+        its.process.kill()
+        its.process.wait()
+    for pid in its.executors():
+        os.kill(pid, signal.SIGKILL)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+# --- deaths ---
+
+DEATHS = {
+    "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
+    "SIGSEGV": "ctypes.string_at(0)",
+    "SIGABRT": "os.abort()",
+    "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)",
+    "exit code 3": "os._exit(3)",
+}
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_what_a_process_that_died_had_handled_is_not_repeated(program: Program, how: str):
+    """Nothing else commits: the commit interval is longer than the test."""
+    ended = program.start(BEGIN + f"consumer = consume(commit_interval=3_600)\ngo_on()\n{DEATHS[how]}\n")
+    program.go_on()
+    ended.wait(PATIENCE_S)
+    program.wait_for_end(("died", how))
+    assert program.next_offset() == HANDLED
+
+
+def test_the_same_client_id_comes_back_at_once(program: Program):
+    program.start(POLL).kill()
+    assert program.next_offset(program.client_id) == HANDLED
+    assert program.changes() == [("died", "SIGKILL"), ("left", "")]
+
+
+def test_a_handler_that_has_returned_is_not_called_again(program: Program):
+    source = """
+def handle(messages):
+    if messages[0].offset() == 10:
+        go_on()
+
+consumer = Consumer(group_id, [topic], bootstrap, commit_interval=3_600, **settings)
+consumer.run(handle, batch_size=1, workers=1)
+"""
+    program.start(BEGIN + source).kill()
+    program.wait_for_end(("died", "SIGKILL"))
+    assert program.next_offset() == HANDLED
+
+
+def test_nothing_is_committed_for_an_application_that_commits_itself(program: Program):
+    source = """
+consumer = Consumer(group_id, [topic], bootstrap, commit_interval=None, **settings)
+while (message := consumer.poll(30)).offset() < 10:
+    if message.offset() == 4:
+        assert consumer.commit(60)
+go_on()
+"""
+    program.start(BEGIN + source).kill()
+    program.wait_for_end(("died", "SIGKILL"))
+    assert program.next_offset() == 5
+
+
+def test_a_signal_to_the_whole_group_leaves_the_executor_time_for_its_work(program: Program):
+    ended = program.start(POLL, group=True)
+    os.killpg(ended.pid, signal.SIGKILL)
+    program.wait_for_end(("died", "SIGKILL"))
+
+
+def test_a_child_that_outlives_the_process_does_not_hide_its_death(program: Program):
+    """The child has copies of all descriptors."""
+    source = "consumer = consume()\nif os.fork() == 0:\n    time.sleep(3_600)\ngo_on()\n"
+    ended = program.start(BEGIN + source, group=True)
+    ended.kill()
+    program.wait_for_end(("died", "SIGKILL"))
+    os.killpg(ended.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_each_process_of_multiprocessing_has_its_own(program: Program, method: str):
+    """The parent has a member too, which stays."""
+    source = """
+def work():
+    consume()
+    say("consumes")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    other = Consumer(group_id + "-other", [topic], bootstrap, prefix=prefix, client_id=client_id + "-other")
+    go_on()
+    process = multiprocessing.get_context(how).Process(target=work)
+    process.start()
+    process.join()
+    go_on()
+"""
+    parent = program.start(BEGIN + source, method)
+    program.go_on()
+    assert program.line() == "consumes"
+    program.wait_for_end(("died", "SIGKILL"))
+    assert program.line() == "ready"
+    assert len(program.executors()) == 1
+    assert parent.poll() is None
+
+
+# --- what is no death ---
+
+ALIVE = {
+    "a child ends": "if os.fork() == 0:\n    os._exit(0)\nos.wait()\n",
+    "a child is killed": "if (pid := os.fork()) == 0:\n    time.sleep(3_600)\nos.kill(pid, 9)\nos.wait()\n",
+    "a program is started": "import subprocess\nsubprocess.run([sys.executable, '-c', ''], close_fds=False)\n",
+    "the interpreter hangs": "ctypes.PyDLL(None).sleep(2)\n",
+}
+
+
+@pytest.mark.parametrize("event", ALIVE)
+def test_a_process_that_lives_is_not_spoken_for(program: Program, event: str):
+    ended = program.start(BEGIN + f"consumer = consume()\ngo_on()\n{ALIVE[event]}go_on()\nconsumer.close()\n")
+    program.go_on()
+    assert program.line() == "ready"
+    assert program.changes() == []
+    program.go_on()
+    ended.wait(PATIENCE_S)
+    program.wait_for_end(("left", ""))
+
+
+def test_a_stopped_process_is_not_spoken_for(program: Program):
+    stopped = program.start(POLL + "consumer.close()\n")
+    stopped.send_signal(signal.SIGSTOP)
+    wait_until(lambda: state_of(stopped.pid) == "T", "it is stopped")
+    stopped.send_signal(signal.SIGCONT)
+    program.go_on()
+    stopped.wait(PATIENCE_S)
+    program.wait_for_end(("left", ""))
+
+
+def test_a_process_in_a_debugger_is_not_spoken_for(program: Program):
+    debugged = program.start(POLL + "consumer.close()\n")
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    attach, detach = 16, 17
+    if ptrace(attach, debugged.pid, None, None):
+        pytest.skip(f"this system denies a debugger: {os.strerror(ctypes.get_errno())}")
+    wait_until(lambda: state_of(debugged.pid) == "t", "the debugger holds it")
+    os.waitpid(debugged.pid, os.WUNTRACED)
+    assert ptrace(detach, debugged.pid, None, None) == 0
+    program.go_on()
+    debugged.wait(PATIENCE_S)
+    program.wait_for_end(("left", ""))
+
+
+def test_a_process_that_becomes_another_program_is_not_spoken_for_until_it_ends(program: Program):
+    other = "print('ready', flush=True); import sys; sys.stdin.readline()"
+    ended = program.start(POLL + f"os.execv(sys.executable, [sys.executable, '-c', {other!r}])\n")
+    program.go_on()
+    assert program.line() == "ready"
+    assert program.changes() == []
+    program.go_on()
+    assert ended.wait(PATIENCE_S) == 0
+    program.wait_for_end(("died", "exit code 0"))
+
+
+# --- the executor ---
+
+
+def test_an_executor_sleeps_is_small_and_ends_with_its_last_member(program: Program):
+    reading = "for _ in range(9):\n    consumer.poll(30)\n"
+    ended = program.start(POLL + reading + "go_on()\nconsumer.close()\ngo_on()\n")
+    [executor] = wait_until(program.executors, "the executor has started")
+    status = Path(f"/proc/{executor}/status")
+
+    def wakings() -> int:
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(lines["voluntary_ctxt_switches"])
+
+    wait_until(lambda: state_of(executor) == "S", "it sleeps")
+    before = wakings()
+    program.go_on()
+    assert program.line() == "ready"
+    assert wakings() == before
+    sizes = dict(line.split(":", 1) for line in Path(f"/proc/{executor}/smaps_rollup").read_text().splitlines()[1:])
+    own_kib = sum(int(sizes[name].split()[0]) for name in ("Private_Clean", "Private_Dirty"))
+    assert own_kib <= 15 * 1024
+
+    program.go_on()
+    assert program.line() == "ready"
+    wait_until(lambda: not program.executors(), "it has ended")
+    assert Path(f"/proc/{ended.pid}/task/{ended.pid}/children").read_text() == ""
+
+
+def test_an_executor_that_was_killed_is_replaced(program: Program):
+    ended = program.start(POLL)
+    [executor] = wait_until(program.executors, "the executor has started")
+    os.kill(executor, signal.SIGKILL)
+    wait_until(lambda: program.executors() not in ([], [executor]), "there is another one")
+    assert "the executor of last wills of this process does not work: it has ended" in program.errors()
+    ended.kill()
+    program.wait_for_end(("died", "SIGKILL"))
+
+
+@pytest.mark.parametrize("how", ["setting", "environment"])
+def test_it_can_be_turned_off(program: Program, how: str):
+    if how == "environment":
+        program.settings["WAKEROLL_LAST_WILL"] = "off"
+    program.start(BEGIN + f"consumer = consume({'last_will=False' if how == 'setting' else ''})\ngo_on()\n")
+    assert program.executors() == []
+
+
+def test_a_listening_executor_speaks_for_the_processes_that_connect(program: Program, tmp_path: Path):
+    """It may start later than they do, as in containers, and end before they do."""
+    address = f"unix:{tmp_path}/will.sock"
+    program.settings["WAKEROLL_LAST_WILL"] = address
+    ended = program.start(POLL)
+    wait_until(lambda: "the executor of last wills at unix:" in program.errors(), "it is missed")
+
+    def listen() -> Popen[str]:
+        command = [sys.executable, "-m", "wakeroll_pipeline.cli", "last-will", "--listen", address]
+        executor = Popen(command, stderr=PIPE, text=True)
+        assert executor.stderr is not None
+        assert executor.stderr.readline() == f"last wills are accepted at {address}\n"
+        return executor
+
+    first = listen()
+    first.kill()
+    first.wait()
+    second = listen()
+    try:
+        wait_until(lambda: is_connected(ended.pid, second.pid), "the process has connected")
+        ended.kill()
+        program.wait_for_end(("died", "SIGKILL"))
+        assert program.next_offset() == HANDLED
+    finally:
+        second.terminate()
+        assert second.wait(PATIENCE_S) == 0
+    assert not (tmp_path / "will.sock").exists()
+
+
+def is_connected(pid: int, executor: int) -> bool:
+    """Whether the executor has a descriptor of the process."""
+    for file in Path(f"/proc/{executor}/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            if f"\nPid:\t{pid}\n" in file.read_text():
+                return True
+    return False

@@ -1,0 +1,163 @@
+"""The memory of a last will: whatever a writer was about when it died, a reader finds what was true."""
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeroll.last_will.will_file import Sending, WillFile, read_will
+from wakeroll_model.client_actions import Give
+from wakeroll_model.client_queues import ClientQueue
+from wakeroll_model.decisions import Start
+from wakeroll_model.last_will import LastWill
+from wakeroll_model.queue import Queue
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="last wills need memory files")
+
+SENDING = Sending({"bootstrap.servers": "localhost:9092", "linger.ms": 0}, "wakeroll.groups", None)
+
+
+@pytest.fixture
+def file() -> Iterator[WillFile]:
+    its = WillFile(SENDING)
+    yield its
+    its.close()
+
+
+def give_of(number: int, given: int = 1) -> Give:
+    return Give(Queue("orders", "", number), Start(), given, "life-1")
+
+
+def will_of(*gives: Give, epoch: int = 1, **fields: object) -> LastWill:
+    queues = tuple(ClientQueue(give, give.given, None, least=0, done=0, **fields) for give in gives)  # type: ignore[arg-type]
+    return LastWill(
+        group_id="billing",
+        client_id="c1",
+        instance_id="life-1",
+        secret="",
+        epoch=epoch,
+        commits_itself=True,
+        queues=queues,
+        filters={},
+    )
+
+
+def write(file: WillFile, will: LastWill) -> None:
+    file.begin([held.give for held in will.queues])
+    file.write(will)
+
+
+def read(file: WillFile) -> tuple[int, dict[int, int]] | None:
+    """The epoch of the will, and the progress of each queue."""
+    found = read_will(file.will_fd, file.progress_fd)
+    if found is None:
+        return None
+    assert found.sending == SENDING
+    return found.will.epoch, {queue.queue_id: offset for queue, offset in found.progress.items()}
+
+
+def test_there_is_no_will_before_the_first_one(file: WillFile):
+    assert read(file) is None
+
+
+def test_a_will_that_was_revoked_is_none(file: WillFile):
+    write(file, will_of(give_of(0)))
+    file.write(None)
+    assert read(file) is None
+
+
+def test_progress_is_that_of_the_newest_assignment(file: WillFile):
+    old, new = give_of(0), give_of(0, given=2)
+    write(file, will_of(old))
+    file.note(old, 7)
+    assert read(file) == (1, {0: 7})
+    write(file, will_of(new, epoch=2))
+    file.note(old, 8)
+    assert read(file) == (2, {})
+    file.note(new, 9)
+    assert read(file) == (2, {0: 9})
+
+
+def test_a_thread_that_was_interrupted_writes_into_no_other_assignment(file: WillFile):
+    """It has looked up the place of its queue, which belongs to another queue when it goes on."""
+    first, second = give_of(0), give_of(1)
+    write(file, will_of(first))
+    place = file._places[first.queue]
+    write(file, will_of(second, epoch=2))
+    assert file._places[second.queue].at == place.at
+    file.note(second, 5)
+    file._places[first.queue] = place
+    file.note(first, 900)
+    assert read(file) == (2, {})
+
+
+def test_a_word_that_is_torn_is_not_used(file: WillFile):
+    give = give_of(0)
+    write(file, will_of(give))
+    file.note(give, 70_000)
+    place = file._places[give.queue]
+    for byte in range(8):
+        before = os.pread(file.progress_fd, 1, place.at * 8 + byte)
+        os.pwrite(file.progress_fd, bytes([before[0] ^ 1]), place.at * 8 + byte)
+        assert read(file) == (1, {}), f"byte {byte}"
+        os.pwrite(file.progress_fd, before, place.at * 8 + byte)
+    assert read(file) == (1, {0: 70_000})
+
+
+def test_without_its_bound_no_progress_is_committed(file: WillFile):
+    give, other = give_of(0), give_of(1)
+    write(file, will_of(give, other))
+    file.note(give, 9)
+    file.keep(give, 4)
+    found = read_will(file.will_fd, file.progress_fd)
+    assert found is not None
+    assert [held.kept for held in found.will.queues] == [4, None]
+    os.pwrite(file.progress_fd, b"\x01" * 8, (file._places[give.queue].at + 1) * 8)
+    found = read_will(file.will_fd, file.progress_fd)
+    assert found is not None
+    assert [held.give for held in found.will.queues] == [other]
+    assert found.progress == {}
+
+
+def test_an_offset_that_has_no_room_counts_as_no_progress(file: WillFile):
+    give = give_of(0)
+    write(file, will_of(give))
+    file.note(give, 2**62)
+    assert read(file) == (1, {})
+
+
+def test_there_is_room_for_all_queues_of_a_member(file: WillFile):
+    gives = [give_of(number) for number in range(1_000)]
+    write(file, will_of(*gives))
+    for give in gives:
+        file.note(give, give.queue.queue_id + 1)
+    assert read(file) == (1, {number: number + 1 for number in range(1_000)})
+
+
+@given(st.data(), st.lists(st.integers(0, 40), min_size=2, max_size=8))
+def test_a_writer_may_die_at_any_byte(data: st.DataObject, sizes: list[int]):
+    """Wills of different sizes follow each other; the last one is written up to some byte only."""
+    file = WillFile(SENDING)
+    try:
+        for epoch, size in enumerate(sizes[:-1]):
+            write(file, will_of(*map(give_of, range(size)), epoch=epoch))
+        before = os.pread(file.will_fd, os.fstat(file.will_fd).st_size, 0)
+        write(file, will_of(*map(give_of, range(sizes[-1])), epoch=len(sizes) - 1))
+        after = os.pread(file.will_fd, os.fstat(file.will_fd).st_size, 0)
+        before = before.ljust(len(after), b"\0")
+        changed = [at for at in range(len(after)) if after[at] != before[at]]
+        body = [at for at in changed if at >= 128]
+        order = body + [at for at in changed if at < 128]  # the header is written last
+        done = data.draw(st.integers(0, len(order) - 1))
+        torn = bytearray(before)
+        for at in order[:done]:
+            torn[at] = after[at]
+        os.pwrite(file.will_fd, torn, 0)
+        assert read(file) == (len(sizes) - 2, {})
+        os.pwrite(file.will_fd, after, 0)
+        assert read(file) == (len(sizes) - 1, {})
+    finally:
+        file.close()
