@@ -345,7 +345,8 @@ def test_an_executor_that_was_killed_is_replaced(program: Program):
     ended = program.start(POLL)
     [executor] = wait_until(program.executors, "the executor has started")
     os.kill(executor, signal.SIGKILL)
-    wait_until(lambda: program.executors() not in ([], [executor]), "there is another one")
+    wait_until(lambda: not lives(executor), "it is gone")
+    wait_until(lambda: any(is_connected(ended.pid, pid) for pid in program.executors()), "there is another one")
     assert "the executor of last wills of this process does not work: it has ended" in program.errors()
     ended.kill()
     program.wait_for_end(("died", "SIGKILL"))
@@ -390,8 +391,6 @@ def test_a_listening_executor_speaks_for_the_processes_that_connect(program: Pro
 
 def is_connected(pid: int, executor: int) -> bool:
     """Whether the executor has a descriptor of the process."""
-    for file in Path(f"/proc/{executor}/fdinfo").iterdir():
-        with contextlib.suppress(OSError):
-            if f"\nPid:\t{pid}\n" in file.read_text():
-                return True
+    with contextlib.suppress(OSError):
+        return any(f"\nPid:\t{pid}\n" in file.read_text() for file in Path(f"/proc/{executor}/fdinfo").iterdir())
     return False
