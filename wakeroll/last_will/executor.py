@@ -115,6 +115,8 @@ class Executor:
                 message, fds = _received(process.link)
             except BlockingIOError:
                 return
+            except ConnectionResetError:
+                continue  # the process has closed the socket before it read everything; what it sent is still there
             except OSError:
                 message, fds = b"", []
             if not message:

@@ -73,8 +73,12 @@ class ExecutorLink:
         """Connect again if the executor has ended; call it every few seconds."""
         with self._lock:
             if self._link is not None:
-                with contextlib.suppress(BlockingIOError):
+                try:
                     self._hear(self._link.recv(executor.MAX_MESSAGE))
+                except BlockingIOError:
+                    pass
+                except OSError as problem:
+                    self._lose(str(problem))
             if self._link is None and self._wills:
                 self._connect()
 
