@@ -80,7 +80,7 @@ class History:
             case "joined":
                 members.add(membership.client_id)
                 self.joins += 1
-            case "left" | "died" | "expired":
+            case "left" | "died" | "expired" | "kicked":
                 members.discard(membership.client_id)
             case _:
                 pass

@@ -427,7 +427,7 @@ class Control:
                 case Dropped():
                     self._drop(output)
                 case EventRefused(rule, detail):
-                    if rule == "mode":  # the only rule after which `fenced` follows
+                    if rule in ("mode", "kicked"):  # the rules after which `fenced` follows
                         self._refusal = detail
                     log.warning(
                         "the coordinator rejected an event of %s (%s): %s", self._client.client_id, rule, detail
@@ -472,6 +472,8 @@ class Control:
                 return f"{who} was refused: {self._refusal or 'the group has as many members as max_members allows'}"
             case "left":
                 return f"{who} was unregistered; create a new Consumer to rejoin"
+            case "kicked":
+                return f"{who} does not rejoin: {self._refusal or f'it was kicked by {dropped.by}'}"
             case "expired":
                 return f"{who} expired: the coordinator received no heartbeat for longer than the session timeout"
             case "deaf":

@@ -215,8 +215,8 @@ class TellingRule(DecisionRule):
             case Fenced(group_id=group_id, client_id=client_id, reason=reason) if reason in _HOW_IT_WENT:
                 died = (group_id, client_id, "died")
                 self._went.add((group_id, client_id, _HOW_IT_WENT[reason]) if died not in self._went else died)
-            case Membership(group_id=group_id, client_id=client_id, change="died"):
-                self._went.add((group_id, client_id, "died"))  # before its instance is fenced
+            case Membership(group_id=group_id, client_id=client_id, change="died" | "expired" as change):
+                self._went.add((group_id, client_id, change))  # before its instance is fenced
             case Handover(group_id=group_id, queue=queue, how=how):
                 owner = owners.setdefault(group_id, {}).get(queue)
                 if owner is not None:

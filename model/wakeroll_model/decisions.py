@@ -20,7 +20,7 @@ Committer = Annotated[
 CommittedOffset = Annotated[int, Meta(description="offset of the next message to consume")]
 CommitEpoch = Annotated[int, Meta(description="epoch in which the client committed")]
 StrategyOrNone = Annotated[str, Meta(description="strategy that assigned the queues; empty if none has")]
-Members = Annotated[int, Meta(description="number of members")]
+Members = Annotated[int, Meta(description="number of members, without those that were kicked")]
 PullAgainFrom = Annotated[int, Meta(description="offset from which to pull again if the client finds nothing to read")]
 HeldMs = Annotated[int, Meta(description="time that the pull was held, by the shard's clock (ms)")]
 
@@ -28,10 +28,22 @@ Kind = Literal[
     "assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "failed", "wake", "rejected"
 ]
 How = Literal["first", "released", "unregistered", "died", "expired", "timeout", "eager", "removed"]
-Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset"]
-FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch"]
+Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset", "kick"]
+FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch", "kicked"]
 Change = Literal[
-    "joined", "left", "died", "expired", "resubscribed", "described", "conflict", "agreed", "emptied", "forgotten"
+    "joined",
+    "left",
+    "died",
+    "expired",
+    "kicked",
+    "leaving",
+    "readmitted",
+    "resubscribed",
+    "described",
+    "conflict",
+    "agreed",
+    "emptied",
+    "forgotten",
 ]
 WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated", "unknown"]
 WokenBy = Annotated[
@@ -148,10 +160,16 @@ class Fenced(Decision, kw_only=True, tag="fenced"):
         Meta(
             description="expired: no heartbeat for a session; left: unregistered; refused: no room, or another mode; "
             "duplicate: another live instance has the client_id; deaf: did not receive its assignments; epoch: showed "
-            "an epoch that was never assigned"
+            "an epoch that was never assigned; kicked: by an operator"
         ),
     ]
-    by: Annotated[str, Meta(description="instance that has the client_id, if the reason is duplicate; else empty")] = ""
+    by: Annotated[
+        str,
+        Meta(
+            description="instance that has the client_id, if the reason is duplicate; operator, if it is kicked; else "
+            "empty"
+        ),
+    ] = ""
 
 
 class Membership(Decision, kw_only=True, tag="membership"):
@@ -165,8 +183,9 @@ class Membership(Decision, kw_only=True, tag="membership"):
     change: Annotated[
         Change,
         Meta(
-            description="joined, left, died (its process ended), expired, resubscribed, described, conflict, agreed; "
-            "of a whole group: emptied, forgotten"
+            description="joined, left, died (its process ended), expired, kicked (by an operator), leaving (kicked, "
+            "and still a member), readmitted (not kept out any more), resubscribed, described, conflict, agreed; of a "
+            "whole group: emptied, forgotten"
         ),
     ]
     epoch: Annotated[int, Meta(description="epoch of the group at the change")]
@@ -317,7 +336,7 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
         str,
         Meta(
             description="broken rule: json, type, bounds, key, partition, signature, stale, mode, limit, in-use, "
-            "epoch, secret, commit, failures, reset, settings, pull, internal"
+            "epoch, kicked, secret, commit, failures, reset, kick, settings, pull, internal"
         ),
     ]
     detail: Annotated[str, Meta(description="what was found and what was expected")]

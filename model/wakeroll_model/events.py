@@ -278,6 +278,32 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
     by: Annotated[str, Meta(max_length=255, description="name of the operator, for the record")] = ""
 
 
+class Kick(Event, frozen=True, kw_only=True, tag="kick"):
+    """An operator makes a member leave its group, or lets a client in again. Read from feature level 4 on."""
+
+    request_id: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"
+        ),
+    ]
+    group_id: GroupId
+    client_id: ClientId
+    keep_out_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=config.MAX_KEEP_OUT_MS,
+            description="how long other instances of the client may not join (ms); 0: they may join at once",
+        ),
+    ] = 0
+    readmit: Annotated[
+        bool, Meta(description="whether the client is let in again before its time is over, instead of kicked")
+    ] = False
+    reason: Annotated[str, Meta(max_length=255, description="why, as the operator worded it; empty if not told")] = ""
+    by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
+
+
 class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A queue that exists, the room of its leader, and the range of its offsets."""
 
@@ -493,7 +519,7 @@ class Failures(Event, frozen=True, kw_only=True, tag="failures"):
     failures: Annotated[list[Failure], Meta(min_length=1, max_length=config.MAX_FAILURES)]
 
 
-GroupEvent = Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Configure | Reset | Route | Tick
+GroupEvent = Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Configure | Reset | Kick | Route | Tick
 QueueEvent = Pull | Cancel | Arrival | Tick
 AnyEvent = GroupEvent | QueueEvent | Level | KeyChange
 
@@ -504,7 +530,10 @@ ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
 """Events whose records are keyed by their queue; all others are keyed by their group."""
 
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
-    "groups": (Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Configure, Reset, Route, Tick, Level, KeyChange),
+    "groups": (
+        *(Heartbeat, Unregister, Commit, Failures, Lock, Unlock),
+        *(Configure, Reset, Kick, Route, Tick, Level, KeyChange),
+    ),
     "queues": (Pull, Cancel, Arrival, Tick, Level, KeyChange),
 }
 """Last part of a control topic's name -> the event types that it accepts."""

@@ -1,5 +1,6 @@
 """The state of a consumer group: its members, the owner of each queue, committed offsets and settings."""
 
+from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
@@ -145,7 +146,21 @@ class EndedInstance(Struct, array_like=True):
     told_ms: int
     """The shard's clock when the instance was last fenced."""
     by: str = ""
-    """The instance that has its client_id, if `reason` is ``duplicate``; else empty."""
+    """The instance that has its client_id, if `reason` is ``duplicate``; the operator, if it is ``kicked``; else
+    empty."""
+
+
+class Kicked(Struct, array_like=True, frozen=True):
+    """A client that an operator kicked; see `kicks`."""
+
+    instance_id: str
+    """The instance that must leave; it has left if it is no member."""
+    by: str
+    """The operator."""
+    reason: str
+    """Why; empty if the operator did not say."""
+    until_ms: int
+    """The shard's clock until which other instances of the client may not join; 0 if they may."""
 
 
 class Doubt(Struct, array_like=True):
@@ -292,7 +307,7 @@ class Group(Struct, array_like=True, kw_only=True):
     own_offsets: dict[str, OwnOffsets] = {}
     """client_id -> its offsets, in a broadcasting group; they are kept when the client leaves."""
     resets: list[str] = []
-    """request_ids of the last resets."""
+    """request_ids of the last resets and kicks."""
     locks: dict[Queue, QueueLock] = {}
     """Queue -> its lock, by RocketMQ's protocol; only the owner of a queue can have one."""
     conflicts: dict[str, str] = {}
@@ -350,6 +365,8 @@ class Group(Struct, array_like=True, kw_only=True):
     depends on this field, on `rebalanced`, `Member.joined_ms` or `Freed.epoch`: questions read them."""
     rebalanced: Rebalanced | None = None
     """The last rebalance; None if there was none, or if it was before a release that notes it."""
+    kicks: dict[str, Kicked] = {}
+    """client_id -> its kick, until it has left and may join again; empty below feature level 4."""
 
     @property
     def is_blank(self) -> bool:
@@ -361,6 +378,7 @@ class Group(Struct, array_like=True, kw_only=True):
             or self.own_offsets
             or self.freed
             or self.emptied_ms >= 0
+            or self.kicks
             or self.settings != GroupSettings()
         )
 
@@ -407,6 +425,18 @@ class Group(Struct, array_like=True, kw_only=True):
         A topic may be deleted and recreated while the group has no members.
         """
         return sorted({*self.topics, *self.idle_topics}) if self.idle_topics else self.topics
+
+    def is_leaving(self, client_id: str) -> bool:
+        """Return whether a client is a member that an operator kicked: it has no part in a new target."""
+        kicked, member = self.kicks.get(client_id), self.members.get(client_id)
+        return kicked is not None and member is not None and kicked.instance_id == member.instance_id
+
+    @property
+    def staying(self) -> Collection[str]:
+        """The members that have a part in a new target: all but those that were kicked."""
+        if not self.kicks:
+            return self.members.keys()
+        return [client_id for client_id in self.members if not self.is_leaving(client_id)]
 
     def clear(self) -> None:
         """Forget everything except the name and the epoch."""

@@ -9,6 +9,7 @@
 4. retarget: compute who should own which queue, if there is a reason; revoke and assign queues. (`modes`, `target`)
 5. settle: assign queues that were freed, and record those that stay free. (`handover`)
 6. send: send changed assignments to their clients. (`assignments`)
+7. dismiss: remove kicked members that own nothing any more, and repeat 4 to 6 for them. (`kicks`)
 """
 
 from collections.abc import Iterable
@@ -28,6 +29,7 @@ from wakeroll_model import (
     failed_messages,
     feature_levels,
     handover,
+    kicks,
     learning,
     locks,
     membership,
@@ -39,7 +41,18 @@ from wakeroll_model import (
 )
 from wakeroll_model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, NEVER_MS, PROFILES, Limits
 from wakeroll_model.decisions import AnyDecision, Cause, Rebalance, Rejected, Trigger
-from wakeroll_model.events import Commit, Configure, Failures, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
+from wakeroll_model.events import (
+    Commit,
+    Configure,
+    Failures,
+    GroupEvent,
+    Heartbeat,
+    Kick,
+    Reset,
+    Route,
+    Tick,
+    Unregister,
+)
 from wakeroll_model.group import IF_DIFFERENT, Group
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.modes import sharing_of
@@ -81,14 +94,21 @@ def step(
     if group.is_learning:
         learning.listen(turn, event)
     is_tick = isinstance(event, Tick)
-    retargeted = _retarget(turn, handled.triggers) if handled.triggers or is_tick else NOTHING
-    if handled is not NOTHING or retargeted is not NOTHING:
-        assigned = handover.settle(turn, handled.freed + retargeted.freed)
-        assignments.send(turn, handled.send | retargeted.send | assigned, handled.claims)
+    _follow(turn, handled, is_tick=is_tick)
+    if group.kicks and (dismissed := membership.dismiss(turn)) is not NOTHING:
+        _follow(turn, dismissed)
     own_offsets.forget_surplus(turn)
     if is_tick:
         group.due_ms = _next_due_ms(turn)
     return turn.decisions
+
+
+def _follow(turn: Turn, handled: Outcome, *, is_tick: bool = False) -> None:
+    """Do what a handler asks for: compute a new target, settle the queues that were freed, and send assignments."""
+    retargeted = _retarget(turn, handled.triggers) if handled.triggers or is_tick else NOTHING
+    if handled is not NOTHING or retargeted is not NOTHING:
+        assigned = handover.settle(turn, handled.freed + retargeted.freed)
+        assignments.send(turn, handled.send | retargeted.send | assigned, handled.claims)
 
 
 def _handle(turn: Turn, event: GroupEvent) -> Outcome:
@@ -108,6 +128,8 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
             locks.unlock(turn, event)
         case Reset():
             return offsets.reset(turn, event)
+        case Kick():
+            return kicks.kick(turn, event)
         case Configure():
             return _configure(turn, event)
         case Route():
@@ -211,7 +233,7 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
             trigger=asked[0][0],
             causes=[cause for _, cause in asked],
             strategy=target.strategy,
-            clients=len(group.members),
+            clients=len(group.staying),
             queues=target.queues,
             moved=moved,
             unassigned=target.unassigned[: config.MAX_UNASSIGNED],
@@ -249,4 +271,5 @@ def _next_due_ms(turn: Turn) -> int:
         due.append(group.checked_ms + settings.rebalance_interval_ms)
     if group.emptied_ms >= 0:
         due.append(group.emptied_ms + turn.forget_ms)
+    due.append(kicks.next_due_ms(group))
     return min(due)

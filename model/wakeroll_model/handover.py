@@ -43,6 +43,8 @@ def assign_free(turn: Turn, queues: Iterable[Queue]) -> frozenset[str]:
         member = group.members.get(client_id) if client_id is not None else None
         if client_id is None or member is None or queue in group.owners:
             continue
+        if group.kicks and group.is_leaving(client_id):  # the next target, which waits to settle, names another client
+            continue
         if queue.topic not in member.subscriptions:  # its subscriptions changed since; the next target follows them
             continue
         if not room.take(client_id, queue):  # only after it released others; see `assignment_limits.withheld`

@@ -15,10 +15,12 @@ from wakeroll_model.turn import NOTHING, Outcome, Turn
 # --- instances that are not let in ---
 
 
-def turn_away(turn: Turn, beat: Heartbeat, rule: str, detail: str, reason: FencedReason = "refused") -> Outcome:
+def turn_away(
+    turn: Turn, beat: Heartbeat, rule: str, detail: str, reason: FencedReason = "refused", by: str = ""
+) -> Outcome:
     """Reject the heartbeat of an instance that cannot become a member, and fence the instance."""
     turn.reject(beat, rule, detail)
-    _fence(turn, beat.client_id, beat.instance_id, reason)
+    _fence(turn, beat.client_id, beat.instance_id, reason, by)
     if beat.owned:
         _wait_for_reader(turn, beat)
     return NOTHING

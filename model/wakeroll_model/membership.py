@@ -7,6 +7,7 @@ from wakeroll_model import (
     assignment_limits,
     conflicts,
     instances,
+    kicks,
     own_offsets,
     preferences,
     releases,
@@ -16,7 +17,7 @@ from wakeroll_model import (
 from wakeroll_model.config import DEAF_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
 from wakeroll_model.decisions import Change, FencedReason, How, Membership, Rejected
 from wakeroll_model.events import Heartbeat, Unregister
-from wakeroll_model.group import EndedInstance, Group, GroupSettings, Loss, Member
+from wakeroll_model.group import EndedInstance, Group, GroupSettings, Kicked, Loss, Member
 from wakeroll_model.instance_secrets import may_end
 from wakeroll_model.modes import SHARING, sharing_of
 from wakeroll_model.strategies import pinned
@@ -34,6 +35,7 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> Outcome:
 
     - The live instance of its client_id is the member.
     - An instance that ended is fenced again, whatever its heartbeat shows. It never becomes a member again.
+    - A client that an operator keeps out is turned away.
     - No assignment with an epoch above the group's was ever sent, so a heartbeat that shows one proves nothing.
     - After a loss of state, a newcomer waits as long as a member from before the loss may live unnoticed.
     - If another live instance has the client_id, the new instance waits until that one has left or expired.
@@ -48,6 +50,8 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> Outcome:
         return _renew(turn, beat, member)
     if ended := instances.find_ended(group, beat.client_id, beat.instance_id):
         return instances.fence_again(turn, beat, ended)
+    if group.kicks and (kicked := kicks.keeps_out(turn, beat.client_id, beat.instance_id)):
+        return _turn_away_kicked(turn, beat, kicked)
     if beat.epoch > group.epoch:
         return _turn_away_epoch(turn, beat)
     if _is_newcomer_after_loss(group, beat):
@@ -101,14 +105,17 @@ def expire(turn: Turn) -> Outcome:
         outcomes.append(sharing_of(group).concerned("expire"))
         reported = REPORTED if strategy_of(group)[0] == pinned.NAME else ""
         for client_id, member in silent:
-            silence = f"no heartbeat for {now_ms - member.seen_ms} ms"
-            _say(turn, client_id, member, "expired", f"{silence}; {reported}" if reported else silence)
+            details = [f"no heartbeat for {now_ms - member.seen_ms} ms", reported]
+            if group.is_leaving(client_id):
+                details.append(kicks.in_words(group.kicks[client_id], now_ms))
+            _say(turn, client_id, member, "expired", "; ".join(filter(None, details)))
             outcomes.append(_remove(turn, client_id, "expired", "expired"))
         outcomes.append(_go_on_without(turn, silent))
+    kicks.forget(turn)
     while group.ended and now_ms >= next(iter(group.ended.values())).until_ms:
         del group.ended[next(iter(group.ended))]
     own_offsets.forget_old(turn)
-    if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= turn.forget_ms:
+    if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= turn.forget_ms and not group.kicks:
         _forget(turn)
     return combined(*outcomes)
 
@@ -164,6 +171,12 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
 def _turn_away_epoch(turn: Turn, beat: Heartbeat) -> Outcome:
     """Turn away an instance that shows an epoch of no assignment."""
     return instances.turn_away(turn, beat, "epoch", _never_given(turn.group, beat), "epoch")
+
+
+def _turn_away_kicked(turn: Turn, beat: Heartbeat, kicked: Kicked) -> Outcome:
+    """Turn away an instance of a client that an operator keeps out."""
+    detail = f"client_id {beat.client_id!r} was {kicks.in_words(kicked, turn.moment.now_ms)}"
+    return instances.turn_away(turn, beat, kicks.OUT_RULE, detail, "kicked", kicked.by)
 
 
 def _is_newcomer_after_loss(group: Group, beat: Heartbeat) -> bool:
@@ -282,10 +295,35 @@ def _evidence(member: Member) -> str:
     return f"was sent before round {member.unheard_round + 1}; others received later rounds"
 
 
+def dismiss(turn: Turn) -> Outcome:
+    """Remove the members that an operator kicked and that own no queue any more; in a broadcasting group, all of them.
+
+    After a loss of state, a member may read queues that nobody has claimed yet, so it stays.
+    """
+    group = turn.group
+    if group.loss is not None:
+        return NOTHING
+    gone: list[tuple[str, Member]] = []
+    outcomes: list[Outcome] = []
+    for client_id in [name for name in group.kicks if group.is_leaving(name)]:
+        member = group.members[client_id]
+        if member.owned and group.mode == "clustering":
+            continue
+        _say(turn, client_id, member, "kicked", kicks.in_words(group.kicks[client_id], turn.moment.now_ms))
+        concerned = sharing_of(group).concerned("leave")
+        outcomes += [concerned, _remove(turn, client_id, "kicked", "removed")]
+        gone.append((client_id, member))
+    return combined(*outcomes, _go_on_without(turn, gone)) if gone else NOTHING
+
+
 def _remove(turn: Turn, client_id: str, reason: FencedReason, how: How) -> Outcome:
     """Remove a member: fence its instance, free all its queues, and remember that the instance ended."""
-    instance_id = turn.group.members[client_id].instance_id
-    instances.end(turn, client_id, instance_id, reason)
+    instance_id, by = turn.group.members[client_id].instance_id, ""
+    if turn.group.is_leaving(client_id):
+        if reason != "left":  # it must not come back by itself
+            reason, by = "kicked", turn.group.kicks[client_id].by
+        kicks.end(turn, client_id)
+    instances.end(turn, client_id, instance_id, reason, by)
     freed = sharing_of(turn.group).leave(turn, client_id, how)
     member = turn.group.members.pop(client_id)
     turn.group.bytes -= member.bytes + (0 if member.rival is None else member.rival.bytes)

@@ -19,6 +19,7 @@ from wakeroll_model.events import (
     Event,
     Heartbeat,
     KeyChange,
+    Kick,
     Level,
     Pull,
     Route,
@@ -80,9 +81,11 @@ _decode_earlier = msgspec.json.Decoder(
 _decode_names = msgspec.json.Decoder(_Names).decode
 KEYS_LEVEL = 4
 """First feature level at which there are `keys` records."""
-_NEW_TYPES: Mapping[type[Event], int] = {Level: 2, KeyChange: KEYS_LEVEL}
+KICK_LEVEL = 4
+"""First feature level at which there are `kick` records."""
+_NEW_TYPES: Mapping[type[Event], int] = {Level: 2, KeyChange: KEYS_LEVEL, Kick: KICK_LEVEL}
 """Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it. Below that
-level, `keys` is an unknown type."""
+level, `keys` and `kick` are unknown types."""
 _KNOWN_TYPES: Mapping[int, frozenset[str]] = {
     level: frozenset(
         str(event.__struct_config__.tag)

@@ -103,7 +103,7 @@ def compute(group: Group, routes: Routes) -> Target:
             wrong = f"{strategy} returned {answers} queues, copies included; expected at most {config.MAX_ANSWERS}"
     _bound(target)
     target.queues = len(target.owners) + len(target.unassigned)
-    target.spread = spread(group.members, target.owners)
+    target.spread = spread(group.staying, target.owners)
     target.looks_again = "lags" in needs
     return target
 
@@ -111,7 +111,7 @@ def compute(group: Group, routes: Routes) -> Target:
 def _subscribers(group: Group) -> dict[str, list[str]]:
     """Return topic -> the clients that subscribe it, both sorted."""
     subscribers: dict[str, list[str]] = {}
-    for client_id in sorted(group.members):
+    for client_id in sorted(group.staying):
         for topic in group.members[client_id].subscriptions:
             subscribers.setdefault(topic, []).append(client_id)
     return dict(sorted(subscribers.items()))
@@ -236,6 +236,8 @@ def _keep(target: Target, group: Group, topics: Collection[str]) -> None:
         return
     unrouted = frozenset(topics)
     for queue, client_id in sorted(group.owners.items()):
+        if group.kicks and group.is_leaving(client_id):
+            continue
         if queue.topic in unrouted and queue.topic in group.members[client_id].subscriptions:
             target.owners[queue] = client_id
 

@@ -21,6 +21,8 @@
     15.5s   lock a orders-0,orders-1      and `unlock`, by RocketMQ's protocol
     16s     leave a#2                     unregister; died=SIGKILL: its process has ended, as its last will says
     16.5s   reset orders-0=17 by=ops      the operator sets offsets; request_id=1 says that it is the same one again
+    16.6s   kick a keep_out_ms=600000     an operator kicks a client; reason=, by=, request_id= as for a reset
+    16.6s   readmit a                     and lets it in again before that time is over
     16.7s   pull a orders-0 from=5        it waits; timeout_ms=, expression=, expression_type=, and n= to repeat
     16.8s   cancel a orders-0             its last pull of that queue
     16.9s   arrive orders-0 next=6        a hint; tags=paid, properties={"region":"EU"}; observer=o1 makes it a report
@@ -298,7 +300,7 @@ class Story:
                 )
             case ["pull" | "cancel" | "arrive", *_] as said:
                 return self._of_a_queue(said, group_id, options)
-            case ["reset" | "configure" | "level", *_] as said:
+            case ["reset" | "configure" | "level" | "kick" | "readmit", *_] as said:
                 return self._of_an_operator(said, group_id, options)
         raise ValueError(f"no event reads like this: {' '.join(words)}")
 
@@ -308,6 +310,9 @@ class Story:
                 return self._reset(group_id, options)
             case ["configure"]:
                 return msgspec.convert({"type": "configure", "group_id": group_id} | _values(options), Configure)
+            case ["kick" | "readmit" as what, client_id]:
+                said_by = {"request_id": f"at-{self._now_ms}", "by": "ops"} | _values(options)
+                return events.Kick(group_id=group_id, client_id=client_id, readmit=what == "readmit", **said_by)
             case ["level", number]:
                 return events.Level(level=int(number))
         raise ValueError(f"no event reads like this: {' '.join(said)}")

@@ -54,6 +54,8 @@ group billing
 4s      leave a#3
 """
 
+WITHOUT_A_STATE = ("resubscribed", "described", "conflict", "agreed", "leaving", "readmitted")
+"""Changes of members after which they are in the state in which they were."""
 OUTSIDE = "[*]"
 """Start and end of a drawing."""
 
@@ -170,7 +172,10 @@ def of_instances(before: States, after: States, decisions: list[AnyDecision]) ->
         match decision:
             case Fenced(reason="refused" | "epoch" as reason):
                 yield Edge(OUTSIDE, "fenced", reason)
-            case Membership(change="resubscribed" | "described" | "conflict" | "agreed" as change):
+            case Fenced(reason="kicked", client_id=client_id, instance_id=instance_id):
+                if after.instances.get((client_id, instance_id)) != "ended":
+                    yield Edge(OUTSIDE, "fenced", "kicked")
+            case Membership(change=change) if change in WITHOUT_A_STATE:
                 yield Edge("member", "member", change)
 
 

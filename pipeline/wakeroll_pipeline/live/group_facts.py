@@ -13,7 +13,7 @@ from wakeroll_pipeline.live.group_lags import GroupLags, mode_of
 from wakeroll_pipeline.live.verdicts import GroupFacts, QueueFacts, findings
 from wakeroll_pipeline.live.view_structs import GroupSummary
 
-_BY_OPERATORS = ("config", "reset")
+_BY_OPERATORS = ("config", "reset", "kick")
 """Triggers of rebalances that an operator requested."""
 
 

@@ -83,7 +83,7 @@ class Watcher(threading.Thread):
                     view.rebalances.append(decision)
                 case Membership(change="joined"):
                     view.members[decision.client_id] = decision.at_ms
-                case Membership(change="left" | "died" | "expired"):
+                case Membership(change="left" | "died" | "expired" | "kicked"):
                     view.members.pop(decision.client_id, None)
                 case Rejected():
                     view.rejections.append(decision)

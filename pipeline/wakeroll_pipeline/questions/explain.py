@@ -165,7 +165,8 @@ def _changes_before(ledger: Ledger, last: Row) -> Iterator[Placed]:
     It moves queues some seconds after a member joined or left, because other members release them first.
     """
     changes = (
-        "select * from memberships where group_id = $group_id and change in ('joined', 'left', 'died', 'expired') and "
+        "select * from memberships where group_id = $group_id and change in ('joined', 'left', 'died', 'expired', "
+        "'kicked', 'leaving') and "
         f"at_ms > $since_ms and {_BEFORE} order by era, seq"
     )
     for row in ledger.rows(changes, since_ms=last.at_ms - _RECENT_MS, **_before(last)):

@@ -20,6 +20,13 @@ CONFIGURED = {**SMALL, "session_ms": 45_000, "only": ("configure", "configure", 
 RESET = {**SMALL, "handling_ms": 300, "only": ("reset", "reset", "reset", "reset", "leave", "route", "crash")}
 """Offsets are set while commits are under way."""
 FULL = {**SMALL, "only": ("full", "full", "leave", "crash", "restart", "other mode")}
+KICKED = {
+    **SMALL,
+    "is_raised": True,
+    "handling_ms": 300,
+    "only": ("kick",) * 12 + ("slow", "cut", "zombie", "twin", "restart", "leave", "route"),
+}
+"""An operator kicks clients."""
 LOCKS = {**SMALL, "only": ("lock", "lock", "lock", "lock", "leave", "crash", "route", "twin")}
 STRATEGIES = {**SMALL, "only": ("strategy", "strategy", "strategy", "prefer", "leave", "route")}
 ROUTES = {**SMALL, "only": ("route", "route", "gone", "storm", "room", "leave")}

@@ -53,7 +53,7 @@ answered as (
             and lost.client_id = fencings.client_id
             and ended.instance_id = fencings.instance_id
             and ended.expired_ms < fencings.at_ms
-    where fencings.reason = 'expired'
+    where fencings.reason in ('expired', 'kicked')
     group by ended.shard, ended.seq
 ),
 

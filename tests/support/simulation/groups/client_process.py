@@ -118,8 +118,9 @@ class Process:
         return next((beat for beat in beats if isinstance(beat, Heartbeat)), None)
 
     def beat_late(self, later_ms: int) -> None:
-        """Have one more heartbeat under way when the process dies."""
-        for output in self.client.set_preferences(self._wishes(), self.now_ms):
+        """Have one more heartbeat under way when the process dies; it cannot overtake what was sent before."""
+        unsent = self.producer.unsent
+        for output in [*unsent, *self.client.set_preferences(self._wishes(), self.now_ms)]:
             if isinstance(output, Send) and not self.producer.is_cut:
                 self.world.after(later_ms, self.world.append, output.event)
 
@@ -228,7 +229,7 @@ class Process:
             self.world.after(self.world.rng.choice((500, 3_000)), self.when_awake, self.join)
         elif dropped.reason != "left" or self.leaving:
             self.die()
-            if dropped.reason == "refused":  # whoever runs it starts it again, until there is room
+            if dropped.reason in ("refused", "kicked"):  # whoever runs it starts it again, until it is let in
                 self.world.after(3_000, self.world.start, self.name)
 
     # --- the application ---

@@ -29,6 +29,11 @@ class Producer:
         self._straggler = kind, later_ms
 
     @property
+    def unsent(self) -> list[Send]:
+        """What has not reached the broker yet, in order."""
+        return [send for send, _ in self._outgoing]
+
+    @property
     def is_cut(self) -> bool:
         """Whether nothing reaches the broker now."""
         return self._away_ms > 0

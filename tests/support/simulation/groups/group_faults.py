@@ -206,6 +206,11 @@ KINDS = {
     ),
     "strategy": Kind("an operator sets a group's strategy, maybe to one that fails", "group", amount=between(0, 99)),
     "reset": Kind("an operator sets a group's offsets, back or forth", "group", amount=between(0, 100)),
+    "kick": Kind(
+        "an operator kicks a client, which lives or not, and keeps it out for a while",
+        length_ms=one_of(0, 0, 5_000, 60_000),
+        ends=False,
+    ),
     "full": Kind(
         "a group may have no more members for a while than one or two", "group", one_of(3_000, 20_000), one_of(1, 2)
     ),

@@ -7,7 +7,7 @@ from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
 from tests.support.simulation.groups.known_strategies import PARAMS, UNKNOWN, by_percent
 from wakeroll_model import feature_levels
 from wakeroll_model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
-from wakeroll_model.events import Configure, GroupEvent, Level, Reset, ResetOffset
+from wakeroll_model.events import Configure, GroupEvent, Kick, Level, Reset, ResetOffset
 from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ class Operator:
         self._strategies: dict[str, str] = {}
         self._mistaken: set[str] = set()
         """Groups that once had a strategy that does not exist."""
+        self._kept_out: set[str] = set()
+        """Clients that were kicked, and kept out for a time."""
         self._requests = 0
         self._waiting: deque[GroupEvent | Level] = deque()
 
@@ -86,11 +88,28 @@ class Operator:
         if world.rng.random() < 0.3:
             world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
 
+    def kick(self, name: str, keep_out_ms: int) -> None:
+        """Kick a client, and keep it out for a time; maybe say it twice."""
+        world = self._world
+        event = self._kick(name, keep_out_ms=keep_out_ms, reason=world.rng.choice(("", "it is stuck")))
+        self._append(event)
+        if keep_out_ms:
+            self._kept_out.add(name)
+        if world.rng.random() < 0.3:
+            world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
+
+    def _kick(self, name: str, **wanted: Any) -> Kick:
+        self._requests += 1
+        group_id, _, client_id = name.partition("/")
+        return Kick(request_id=f"kick-{self._requests}", group_id=group_id, client_id=client_id, by="ops", **wanted)
+
     def put_right(self) -> None:
         """Replace what cannot work: a strategy that does not exist, and what it was replaced by, if the log lost that.
 
-        The same with a bound whose end was lost.
+        The same with a bound whose end was lost, and with clients that are kept out.
         """
+        for name in sorted(self._kept_out):
+            self._append(self._kick(name, readmit=True))
         faults = {fault.kind for fault in self._world.plan.faults}
         for group_id in self._world.plan.groups if faults >= {"full", "loss"} else ():
             self._set_max_members(group_id)

@@ -49,7 +49,7 @@ def _differences(book: Book) -> Iterator[Broken]:
             if isinstance(decision, Membership) and "duplicate id" not in decision.detail:
                 if decision.change in ("conflict", "agreed"):
                     noted[decision.group_id, decision.client_id] = decision.detail
-                elif decision.change in ("left", "died", "expired"):
+                elif decision.change in ("left", "died", "expired", "kicked"):
                     noted.pop((decision.group_id, decision.client_id), None)
     for group_id, group in roll.groups.items():
         for client_id in group.members:

@@ -97,13 +97,17 @@ def _not_told(evidence: Evidence, group_id: str, group: Gathering) -> Iterator[s
 
 def _not_as_planned(group: Gathering, routes: dict[str, Route], offsets: dict[Queue, int]) -> Iterator[str]:
     """Each queue belongs to whom the strategy gives it, asked about each topic among its subscribers."""
-    wanted = {name: [one.topic for one in member.said.subscriptions] for name, member in group.members.items()}
+    wanted = {
+        name: [one.topic for one in member.said.subscriptions]
+        for name, member in group.members.items()
+        if name not in group.leaving
+    }
     topics = [topic for topic in TOPICS if any(topic in subscribed for subscribed in wanted.values())]
     queues = [one for topic in topics if topic in routes for one in routes[topic].queues]
     params = {
-        "consumer_rooms": {name: member.said.room for name, member in group.members.items()},
+        "consumer_rooms": {name: group.members[name].said.room for name in wanted},
         "queue_rooms": {one.queue: one.room for one in queues},
-        "weights": {name: member.said.weight for name, member in group.members.items()},
+        "weights": {name: group.members[name].said.weight for name in wanted},
         "lags": {one.queue: max(0, one.max_offset - offsets[one.queue]) for one in queues if one.queue in offsets},
     }
     needed = {name: params[name] for name in _needs(group.strategy)} | PARAMS

@@ -16,8 +16,8 @@ from wakeroll_model.config import (
     SESSION_TIMEOUT_MS,
     SLACK_MS,
 )
-from wakeroll_model.decisions import AnyDecision, Fenced, Membership, Rejected
-from wakeroll_model.events import Configure, Heartbeat, Unregister
+from wakeroll_model.decisions import AnyDecision, Fenced, Handover, Membership, Rejected
+from wakeroll_model.events import Configure, Heartbeat, Kick, Unregister
 
 TOLERANCE_MS = 100
 """How far two ticks, or a record and its append, may be from where they should be."""
@@ -41,7 +41,8 @@ def _evicted(evidence: Evidence) -> Iterator[Broken]:
             if isinstance(page.event, Configure):
                 _set_session(session_ms, page.event)
             for decision in page.decisions:
-                is_silent = isinstance(decision, Fenced) and decision.reason == "expired" and page.is_tick
+                silent_reasons = ("expired", "kicked") if _expires(page, decision) else ("expired",)
+                is_silent = isinstance(decision, Fenced) and decision.reason in silent_reasons and page.is_tick
                 if isinstance(decision, Fenced) and is_silent:
                     for says in _too_early(evidence, page, decision, session_ms.get(decision.group_id)):
                         yield Broken("evicted", page.at_ms, says, None, decision.group_id)
@@ -50,6 +51,14 @@ def _evicted(evidence: Evidence) -> Iterator[Broken]:
 def _set_session(session_ms: dict[str, int], event: Configure) -> None:
     if isinstance(event.session_timeout_ms, int):
         session_ms[event.group_id] = event.session_timeout_ms
+
+
+def _expires(page: Page, decision: AnyDecision) -> bool:
+    """Whether the session of the member is over that a decision is about."""
+    return isinstance(decision, Fenced) and any(
+        isinstance(one, Membership) and one.change == "expired" and one.instance_id == decision.instance_id
+        for one in page.decisions
+    )
 
 
 def _too_early(evidence: Evidence, page: Page, expired: Fenced, session_ms: int | None) -> Iterator[str]:
@@ -118,17 +127,40 @@ def _follow(evidence: Evidence, book: Book) -> Iterator[Broken]:
 
 def _wrong_decision(evidence: Evidence, book: Book, roll: Roll, page: Page, decision: AnyDecision) -> Iterator[Broken]:
     """Compare a decision about a member with the group before its page."""
-    if isinstance(decision, Membership):
-        times = 2 if _may_be_lost(evidence, book, page) else 1
-        rule, said = "membership", _wrong_change(roll.group(decision.group_id), decision, page, times)
-    elif isinstance(decision, Fenced) and decision.reason == "refused":
-        rule, said = "membership", _wrong_refusal(roll.group(decision.group_id), page)
-    elif isinstance(decision, Fenced) and decision.reason == "deaf":
-        rule, said = "evicted as deaf", _unproved(evidence, roll.group(decision.group_id), decision, page)
-    else:
-        return
+    group = roll.group(getattr(decision, "group_id", None) or "")
+    match decision:
+        case Membership(change="kicked") if book.era.number == 1:  # else its kick may be of a former era
+            rule, said = "membership", _wrong_kick(group, decision, page)
+        case Membership():
+            times = 2 if _may_be_lost(evidence, book, page) else 1
+            rule, said = "membership", _wrong_change(group, decision, page, times)
+        case Fenced(reason="refused"):
+            rule, said = "membership", _wrong_refusal(group, page)
+        case Fenced(reason="expired" | "deaf") if _is_leaving(group, decision):
+            rule, said = (
+                "kicked",
+                iter([f"{decision.instance_id} was kicked, and is told that it is {decision.reason}"]),
+            )
+        case Fenced(reason="deaf"):
+            rule, said = "evicted as deaf", _unproved(evidence, group, decision, page)
+        case Handover(to=str()):
+            rule, said = "kicked", _wrong_gift(group, decision, page)
+        case _:
+            return
     for says in said:
         yield Broken(rule, page.at_ms, says, None, decision.group_id)
+
+
+def _is_leaving(group: Gathering, fenced: Fenced) -> bool:
+    """Whether a life was kicked: it must be told so, however it ended, for it must not come back by itself."""
+    return group.leaving.get(fenced.client_id, ("", 0))[0] == fenced.instance_id
+
+
+def _wrong_gift(group: Gathering, handover: Handover, page: Page) -> Iterator[str]:
+    """A kicked member gets no queue; another life of the client may join when it is gone, and get some."""
+    changes = {one.client_id for one in page.decisions if isinstance(one, Membership)}
+    if handover.to in group.leaving and handover.to not in changes:
+        yield f"{handover.to} was kicked, and is given {handover.queue}"
 
 
 def _is_unwatched(evidence: Evidence, member: Present) -> bool:
@@ -146,29 +178,53 @@ def _trusted_ms(evidence: Evidence, group: Gathering, member: Present) -> int:
 def _wrong_change(group: Gathering, change: Membership, page: Page, times: int) -> Iterator[str]:
     """`times`: how often `max_members` may be reached."""
     life, event = change.instance_id, page.event
-    ends = ("left", "died", "expired")
-    gone = {one.client_id for one in page.decisions if isinstance(one, Membership) and one.change in ends}
     match change.change:
         case "joined":
-            if (change.client_id, life) in group.past:
-                yield f"{life} is heard again, though it has ended"
-            if change.client_id in group.members and change.client_id not in gone:
-                yield f"{life} joins, and {group.members[change.client_id].life} lives"
-            is_its_own = isinstance(event, Heartbeat) and event.instance_id == life
-            beat = event if is_its_own else group.heard.get((change.client_id, life), (None,))[0]
-            if not isinstance(beat, Heartbeat):
-                yield f"{life} joins without a heartbeat of its own"
-            elif any(beat.mode != one.said.mode for name, one in group.members.items() if name != change.client_id):
-                yield f"{life} is in by {beat.mode}; the others are not"
-            if len(group.members) - len(gone) >= group.number("max_members") * times:
-                yield f"{life} is member {len(group.members) + 1} of at most {group.settings['max_members']}"
+            yield from _wrong_join(group, change, page, times)
         case "left" | "died":
             if not isinstance(event, Unregister) or event.instance_id != life:
                 yield f"{life} is taken for gone by the unregister of another"
             elif change.change == "died" and event.died is None:
                 yield f"{life} is taken for dead, and has left in good order"
+        case "leaving":
+            if not isinstance(event, Kick) or event.readmit or event.client_id != change.client_id:
+                yield f"{life} must leave, and no operator has kicked it"
+            elif event.request_id in group.kicks:
+                yield f"{life} must leave by a request that was carried out before"
         case _:
             pass
+
+
+def _wrong_join(group: Gathering, change: Membership, page: Page, times: int) -> Iterator[str]:
+    """Say what is wrong with a life that joins."""
+    life, event = change.instance_id, page.event
+    ends = ("left", "died", "expired", "kicked")
+    gone = {one.client_id for one in page.decisions if isinstance(one, Membership) and one.change in ends}
+    if (change.client_id, life) in group.past:
+        yield f"{life} is heard again, though it has ended"
+    if change.client_id in group.members and change.client_id not in gone:
+        yield f"{life} joins, and {group.members[change.client_id].life} lives"
+    is_its_own = isinstance(event, Heartbeat) and event.instance_id == life
+    beat = event if is_its_own else group.heard.get((change.client_id, life), (None,))[0]
+    if not isinstance(beat, Heartbeat):
+        yield f"{life} joins without a heartbeat of its own"
+    elif any(beat.mode != one.said.mode for name, one in group.members.items() if name != change.client_id):
+        yield f"{life} is in by {beat.mode}; the others are not"
+    if group.keeps_out(change.client_id, life, page.clock_ms):
+        yield f"{life} joins, and an operator keeps it out"
+    if len(group.members) - len(gone) >= group.number("max_members") * times:
+        yield f"{life} is member {len(group.members) + 1} of at most {group.settings['max_members']}"
+
+
+def _wrong_kick(group: Gathering, change: Membership, page: Page) -> Iterator[str]:
+    """A kicked member is out when it owns nothing any more, and not before."""
+    client_id, life = change.client_id, change.instance_id
+    asked = {one.instance_id for one in page.decisions if isinstance(one, Membership) and one.change == "leaving"}
+    if life not in asked and group.leaving.get(client_id, ("", 0))[0] != life:
+        yield f"{life} is out as kicked, and nobody kicked it"
+    freed = {one.queue for one in page.decisions if isinstance(one, Handover) and one.from_ == client_id}
+    if held := sorted(queue for queue, owner in group.owners.items() if owner == client_id and queue not in freed):
+        yield f"{life} is out as kicked, and owns {held[0]}"
 
 
 def _unproved(evidence: Evidence, group: Gathering, fenced: Fenced, page: Page) -> Iterator[str]:
@@ -216,6 +272,10 @@ def _answers(evidence: Evidence, book: Book) -> Iterator[Broken]:
         if isinstance(beat, Heartbeat):
             group = roll.group(beat.group_id)
             is_over = (beat.client_id, beat.instance_id) in (book.ended | book.heard) and book.era.number > 1
+            if book.era.number > 1 and any(
+                isinstance(one, Fenced) and one.reason == "kicked" for one in page.decisions
+            ):
+                is_over = True  # its kick may be of a former era
             is_known = (beat.group_id, beat.client_id, beat.instance_id) in waiting
             is_silent = beat.epoch < 0 and not beat.owned and not page.decisions
             if is_silent and not is_known and _may_be_lost(evidence, book, page):
@@ -247,6 +307,9 @@ def _wrong_answer(evidence: Evidence, group: Gathering, beat: Heartbeat, page: P
             yield f"{beat.instance_id} has ended ({group.past[life]}), shows up, and is answered {fenced or 'nothing'}"
         elif not is_due and fenced:
             yield f"{beat.instance_id} is told {told_ms} ms after the last time that it has ended"
+    elif group.keeps_out(beat.client_id, beat.instance_id, page.clock_ms):
+        if fenced != ["kicked"]:
+            yield f"{beat.instance_id} is kept out, and is answered {fenced or rules or 'nothing'}"
     elif beat.epoch > group.epoch:
         if fenced != ["epoch"]:
             yield f"{beat.instance_id} comes with epoch {beat.epoch} of {group.epoch}, and is answered {fenced}"

@@ -214,10 +214,16 @@ def _repeated(evidence: Evidence) -> Iterator[Broken]:
 
 
 def _excuse(evidence: Evidence, scope: str, before: Handling, handling: Handling) -> bool:
-    """Whether a queue was lost, or reset; not if a client that had ended its work unregistered."""
+    """Whether a queue was lost, or reset; not if a client that had ended its work unregistered.
+
+    A client that died with a will repeats only the message that was in its hands.
+    """
     hows = evidence.chains[scope, before.queue].hows(before, handling)
     left_well = hows == ["unregistered"] and before.to_ms >= 0 and before.life in evidence.left_well
-    return (any(how in UNCLEAN for how in hows) and not left_well) or _reset_unheard(evidence, scope, before)
+    in_hands = "died" in hows and before.to_ms < 0
+    return (
+        in_hands or (any(how in UNCLEAN for how in hows) and not left_well) or _reset_unheard(evidence, scope, before)
+    )
 
 
 def _reset_unheard(evidence: Evidence, scope: str, before: Handling) -> bool:

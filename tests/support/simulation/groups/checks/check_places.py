@@ -65,5 +65,6 @@ def _wrong_keeping(
         if not is_there and not must_give_up:
             yield queue, f"{queue} is gone, and {client_id} keeps it"
         is_new = must_give_up and queue not in asked
+        is_new = is_new and client_id not in group.leaving
         if strategy == UNKNOWN and is_new and is_there and queue.topic in member.topics:
             yield queue, f"{client_id} must give up {queue}, though {strategy} fails"

@@ -4,22 +4,24 @@ from collections.abc import Iterator
 
 from tests.support.control_log import TOPIC
 from tests.support.simulation.frame.broken import Broken
-from tests.support.simulation.groups.checks.evidence import Book, Evidence
+from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
 from tests.support.simulation.groups.known_strategies import careless
 from wakeroll_model.config import MAX_DETAIL
 from wakeroll_model.decisions import Offset, Rejected
-from wakeroll_model.events import Commit, Heartbeat, Reset, Tick, Unregister
+from wakeroll_model.events import Commit, Heartbeat, Kick, Reset, Tick, Unregister
 from wakeroll_model.queue import Queue
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.shard import Shard
 
 RULES = {
     Reset: ("reset",),
-    Heartbeat: ("mode", "in-use", "epoch", "limit"),
-    Unregister: ("mode", "limit"),
-    Tick: ("mode", "limit"),
+    Kick: ("kick", "kicked", "mode", "limit"),
+    Heartbeat: ("mode", "in-use", "epoch", "limit", "kicked"),
+    Unregister: ("mode", "limit", "kicked"),
+    Tick: ("mode", "limit", "kicked"),
 }
-"""Why an event may be rejected: of a tick, and of an unregister, whoever waited for the client_id that came free."""
+"""Why an event may be rejected: of a tick, an unregister and a kick, whoever waited for the client_id that came
+free."""
 
 
 def check(evidence: Evidence) -> Iterator[Broken]:
@@ -55,11 +57,18 @@ def _not_replayable(evidence: Evidence) -> Iterator[Broken]:
             yield Broken("not replayable", 0, f"the replica of partition {replica.partition} decides otherwise")
 
 
+def _rules(evidence: Evidence, book: Book, page: Page) -> tuple[str, ...]:
+    """Return the rules by which an event may be rejected."""
+    if isinstance(page.event, Kick) and (evidence.plan.level_ms != 0 or book.era.number > 1):
+        return (*RULES[Kick], "type")  # below the level that has kicks; a loss of state loses the level too
+    return RULES.get(type(page.event), ())
+
+
 def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue], int]) -> Iterator[Broken]:
     """7b. What is no event is rejected, once; every queue of a commit advances, or it is said why not.
 
-    Of events, only a commit, a reset and a heartbeat may be rejected: one in another mode, of a client_id that is in
-    use, with an epoch that was never given, or of one client too many.
+    Of events, only a commit, a reset, a kick and a heartbeat may be rejected: one in another mode, of a client_id that
+    is in use or kept out, with an epoch that was never given, or of one client too many.
     """
     learnt = dict[tuple[str, Queue], int]()  # from its log, in silence
     for said in (*book.known(Commit), *book.known(Reset)):
@@ -83,7 +92,7 @@ def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue],
                         says = f"the commit of {entry.queue} by {commit.instance_id} has no answer"
                         yield Broken("unaccounted", page.at_ms, says, entry.queue, commit.group_id)
             case _:
-                rules = RULES.get(type(page.event), ())
+                rules = _rules(evidence, book, page)
                 for one in rejected:
                     if one.rule not in rules:
                         yield Broken("unaccounted", page.at_ms, f"{page.event} is rejected: {one.detail}")

@@ -8,7 +8,7 @@ from tests.support.simulation.groups.checks.roll import Roll
 from wakeroll_model.decisions import Membership, Rebalance
 from wakeroll_model.events import Configure
 
-CHANGES = ("joined", "left", "died", "expired", "resubscribed")
+CHANGES = ("joined", "left", "died", "expired", "kicked", "leaving", "resubscribed")
 
 
 def check(evidence: Evidence) -> Iterator[Broken]:
@@ -36,6 +36,7 @@ def _follow(book: Book) -> Iterator[Broken]:
             waiting.setdefault(page.event.group_id, "settings changed")
             asked.add(page.event.group_id)
         targets = [one for one in page.decisions if isinstance(one, Rebalance) and one.trigger != "reset"]
+        left_alone = {one.group_id for one in targets if one.clients == 0}
         for decision in page.decisions:
             if isinstance(decision, Membership) and decision.change in CHANGES:
                 group = roll.group(decision.group_id)
@@ -43,7 +44,9 @@ def _follow(book: Book) -> Iterator[Broken]:
                 if not concerned:
                     asked.add(decision.group_id)
                     waiting.setdefault(decision.group_id, f"{decision.instance_id} {decision.change}")
-                is_alone = len(group.members) == 1 and clients.get(decision.group_id) == 0
+                is_alone = len(group.members) == 1 and (
+                    clients.get(decision.group_id) == 0 or decision.group_id in left_alone
+                )
                 if decision.change == "joined" and is_alone:
                     first.add(decision.group_id)
         for target in targets:

@@ -19,7 +19,10 @@ def check(evidence: Evidence) -> Iterator[Broken]:
         for page in book.pages:
             behind = _who_is_behind(roll, page)
             roll.take(page)
-            told = {(one.group_id, one.client_id): one for one in page.decisions if isinstance(one, Assignment)}
+            told: dict[tuple[str, str], list[Assignment]] = {}
+            for one in page.decisions:
+                if isinstance(one, Assignment):
+                    told.setdefault((one.group_id, one.client_id), []).append(one)
             for group_id, says in _wrong_telling(roll, page, told):
                 yield Broken(RULE, page.at_ms, says, None, group_id)
             if behind is not None and behind not in told and behind[1] in roll.group(behind[0]).members:
@@ -41,20 +44,22 @@ def _who_is_behind(roll: Roll, page: Page) -> tuple[str, str] | None:
     return (beat.group_id, beat.client_id) if is_behind else None
 
 
-def _wrong_telling(roll: Roll, page: Page, told: dict[tuple[str, str], Assignment]) -> Iterator[tuple[str, str]]:
-    for decision in page.decisions:
+def _wrong_telling(roll: Roll, page: Page, told: dict[tuple[str, str], list[Assignment]]) -> Iterator[tuple[str, str]]:
+    for number, decision in enumerate(page.decisions):
         match decision:
             case Assignment(group_id=group_id, client_id=client_id):
                 both = {one.queue for one in decision.queues} & set(decision.revoke)
                 if both:
                     yield group_id, f"{client_id} is given and must give up {min(both)}"
-            case Handover(group_id=group_id, to=str(to)) if _misses_its_queue(decision, told.get((group_id, to))):
+            case Handover(group_id=group_id, to=str(to)) if _misses_its_queue(decision, told.get((group_id, to), [])):
                 yield group_id, f"{to} gets {decision.queue} in epoch {decision.epoch} and is not told"
             case Offset(group_id=group_id) if _misses_its_reset(roll, decision, told, page):
                 yield group_id, f"{decision.client_id} is not told that {decision.queue} is reset"
             case Rebalance(group_id=group_id, trigger=trigger) if trigger != "reset":
+                joins = [one for one in page.decisions[number:] if isinstance(one, Membership)]
+                later = {one.instance_id for one in joins if one.change == "joined"}  # its client was kicked before
                 for client_id, member in roll.group(group_id).members.items():
-                    if member.told is None:
+                    if member.told is None and member.life not in later:
                         yield group_id, f"{client_id} joined before epoch {decision.epoch} and is told nothing"
             case Membership(group_id=group_id, client_id=client_id, change="joined"):
                 if roll.group(group_id).is_broadcasting and (group_id, client_id) not in told:
@@ -63,20 +68,18 @@ def _wrong_telling(roll: Roll, page: Page, told: dict[tuple[str, str], Assignmen
                 pass
 
 
-def _misses_its_queue(handover: Handover, told: Assignment | None) -> bool:
+def _misses_its_queue(handover: Handover, told: list[Assignment]) -> bool:
     """Whether who gets a queue is not told so at once - nor that a newer target takes it back.
 
     What is claimed after a loss of state counts as given in 0.  Who claims what it already has is told nothing new.
     """
     if handover.how == "first" and handover.epoch >= ERA_EPOCHS:
         return False
-    if told is None:
-        return True
-    is_given = any((one.queue, one.given) == (handover.queue, handover.epoch) for one in told.queues)
-    return not is_given and handover.queue not in told.revoke
+    is_given = any((one.queue, one.given) == (handover.queue, handover.epoch) for each in told for one in each.queues)
+    return not is_given and not any(handover.queue in each.revoke for each in told)
 
 
-def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], Assignment], page: Page) -> bool:
+def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], list[Assignment]], page: Page) -> bool:
     """Whether the owner of a queue that was reset is not given it again; one that must give it up need not be."""
     if offset.reset_by in (None, BY_THE_LOG) or not offset.client_id or offset.mode == "broadcasting":
         return False
@@ -85,6 +88,7 @@ def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], As
     newest = roll.group(offset.group_id).members[offset.client_id].told
     if newest is not None and offset.queue in newest.revoke:
         return False
-    assignment = told.get((offset.group_id, offset.client_id))
-    given = [(one.queue, one.given) for one in assignment.queues] if assignment else []
+    given = [
+        (one.queue, one.given) for each in told.get((offset.group_id, offset.client_id), []) for one in each.queues
+    ]
     return (offset.queue, offset.epoch) not in given

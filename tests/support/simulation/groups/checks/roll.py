@@ -14,7 +14,7 @@ from wakeroll_model.config import (
     SETTLE_MS,
 )
 from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Rebalance
-from wakeroll_model.events import Configure, Heartbeat, Unregister
+from wakeroll_model.events import Configure, Heartbeat, Kick, Unregister
 from wakeroll_model.queue import Queue
 
 
@@ -67,6 +67,12 @@ class Gathering:
             "max_members": MAX_MEMBERS,
         }
     )
+    leaving: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """client_id -> the life that an operator kicked, and the shard's clock then; while it is a member."""
+    kept_out: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """client_id -> the life that an operator kicked, and until when no other life may join, by the shard's clock."""
+    kicks: set[str] = field(default_factory=set)
+    """The requests to kick a client that took effect."""
     configured_at: int = -1
     """Offset of the last `configure` ..."""
     configured_epoch: int = -1
@@ -92,6 +98,11 @@ class Gathering:
         value = self.settings[name]
         assert isinstance(value, int)
         return value
+
+    def keeps_out(self, client_id: str, life: str, clock_ms: int) -> bool:
+        """Whether an operator keeps this life of a client out."""
+        kicked, until_ms = self.kept_out.get(client_id, (life, 0))
+        return clock_ms < until_ms and life != kicked
 
     def knows_settings(self, member: Present) -> bool:
         """Whether a member has shown an assignment that was made with the settings of now."""
@@ -162,6 +173,9 @@ class Roll:
             case Membership(group_id=group_id):
                 self._change(self.group(group_id), decision, page)
             case Fenced(group_id=group_id, client_id=client_id, instance_id=life, reason=reason):
+                was_member = any(isinstance(one, Membership) and one.instance_id == life for one in page.decisions)
+                if reason == "kicked" and not was_member and (client_id, life) not in self.group(group_id).past:
+                    return  # it is kept out for a time
                 if reason not in ("refused", "epoch"):
                     self.group(group_id).past[client_id, life] = reason
                     self.group(group_id).told_past[client_id, life] = page.clock_ms
@@ -188,7 +202,15 @@ class Roll:
             case "joined":
                 beat, seen_ms = group.heard[client_id, decision.instance_id]
                 group.members[client_id] = Present(decision.instance_id, page.clock_ms, seen_ms, beat)
-            case "left" | "died" | "expired":
+            case "left" | "died" | "expired" | "kicked":
                 group.members.pop(client_id, None)
+                group.leaving.pop(client_id, None)
+            case "leaving":
+                assert isinstance(page.event, Kick)
+                group.kicks.add(page.event.request_id)
+                group.leaving[client_id] = decision.instance_id, page.clock_ms
+                group.kept_out[client_id] = decision.instance_id, page.clock_ms + page.event.keep_out_ms
+            case "readmitted":
+                group.kept_out.pop(client_id, None)
             case _:
                 pass
