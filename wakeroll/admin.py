@@ -1,4 +1,4 @@
-"""The operator's tools for a group: changes of its committed offsets and settings, made by recorded requests."""
+"""The operator's tools for a group: changes of its offsets, settings and members, made by recorded requests."""
 
 import time
 import uuid
@@ -20,14 +20,23 @@ from wakeroll.expectations import problem_in
 from wakeroll.group_summary import History
 from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import key_to_sign, read_keys
+from wakeroll.kick import KickOutcome
 from wakeroll.name_lists import names_of
 from wakeroll.operator_name import this_user
-from wakeroll.operator_requests import RequestRefused, ResetOutcome, append, await_reset, await_target
+from wakeroll.operator_requests import (
+    RequestRefused,
+    ResetOutcome,
+    append,
+    await_members,
+    await_reset,
+    await_target,
+)
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
 from wakeroll.reset import ResetPlan, ResetTarget, in_words, place_of, plan_of
-from wakeroll_model.decisions import Cause, Rebalance
-from wakeroll_model.events import Configure, Reset
+from wakeroll_model import kicks
+from wakeroll_model.decisions import Cause, Membership, Rebalance
+from wakeroll_model.events import Configure, Kick, Reset
 from wakeroll_model.queue import Queue, TopicName
 
 ANSWER_S = 30.0
@@ -39,7 +48,7 @@ _LONGEST_ASKED = 255
 
 
 class Admin:
-    """Shows and changes a group's committed offsets, and changes its settings, with or without members. For one thread.
+    """Changes a group's committed offsets and settings, with or without members, and kicks members. For one thread.
 
     >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
     ...     plan = admin.plan_reset("billing", "first", topic="orders")
@@ -217,6 +226,77 @@ class Admin:
             log.from_now_on()
             return await_target(log, self._append(event), timeout)
 
+    def kick(
+        self,
+        group_id: str,
+        client_id: str,
+        *,
+        keep_out_ms: int = 0,
+        reason: str = "",
+        by: str | None = None,
+        timeout: float = ANSWER_S,
+    ) -> KickOutcome:
+        """Make a client leave its group, after it has handed its queues over; its consumer raises `ConsumerFenced`.
+
+        The coordinator cannot see whether the client lives, so its queues have other owners when it has released them,
+        or when its session ends. It needs feature level 4.
+
+        Args:
+            group_id: the group.
+            client_id: the client; the instance that is a member now must leave.
+            keep_out_ms: how long no other instance of the client may join (ms), at most a day; 0: it may join at once.
+            reason: why, for the record; at most 255 characters.
+            by: who makes the request, for the record; if omitted, this process's user and host.
+            timeout: seconds to wait for the coordinator.
+
+        Raises:
+            InvalidUsage: an argument is not valid, or the client is no member; the message names those that are.
+            InvalidKeys: there is no key of an operator to sign with.
+            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestUnanswered: the coordinator did not answer in time; the request is recorded.
+            NotReachable: Kafka did not acknowledge the request in time.
+        """
+        changes = self._kick(group_id, client_id, by, timeout, keep_out_ms=keep_out_ms, reason=reason)
+        leaving = next((one for one in changes if one.change == "leaving"), None)
+        assert leaving is not None, f"the coordinator accepts a kick by a `leaving`, not by {changes}"
+        is_gone = any(one.change == "kicked" for one in changes)
+        return KickOutcome(client_id, leaving.instance_id, is_gone, leaving.detail)
+
+    def readmit(
+        self, group_id: str, client_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S
+    ) -> None:
+        """Let a client join again before the time is over for which a kick keeps it out.
+
+        Raises:
+            InvalidUsage: an argument is not valid, or the client is not kept out; the message names those that are.
+            InvalidKeys: there is no key of an operator to sign with.
+            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestUnanswered: the coordinator did not answer in time; the request is recorded.
+            NotReachable: Kafka did not acknowledge the request in time.
+        """
+        self._kick(group_id, client_id, by, timeout, readmit=True, reason=reason)
+
+    def _kick(self, group_id: str, client_id: str, by: str | None, timeout: float, **wanted: Any) -> list[Membership]:
+        """Send a `kick`, and return the changes of members that follow from it."""
+        named = {"group_id": group_id, "client_id": client_id, "by": this_user() if by is None else by, **wanted}
+        if problem := problem_in(named, Kick):
+            raise InvalidUsage(problem)
+        event = Kick(request_id=uuid.uuid4().hex, **named)
+        with self._answering():
+            log = self._log(group_id)
+            log.from_now_on()
+            try:
+                return await_members(log, self._append(event), timeout)
+            except RequestRefused as refused:
+                if refused.rule == kicks.RULE:
+                    raise InvalidUsage(str(refused)) from None
+                if refused.rule == "type":
+                    raise RequestRefused(
+                        "the coordinator does not know kicks: they need feature level 4 (`wakeroll upgrade` raises it)",
+                        refused.rule,
+                    ) from None
+                raise
+
     def close(self) -> None:
         """Close the connections to the brokers; no other method may be called then. A second call does nothing."""
         if not self._closed and self._process.is_current:
@@ -241,7 +321,7 @@ class Admin:
         if self._closed:
             raise InvalidUsage("this Admin is closed; create a new one")
 
-    def _append(self, event: Reset | Configure) -> Cause:
+    def _append(self, event: Reset | Configure | Kick) -> Cause:
         return append(self._connection, self._consumer, event, key_to_sign(self._keys, "operator"), self._timeout)
 
     def _log(self, group_id: str) -> DecisionLog:

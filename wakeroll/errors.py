@@ -40,9 +40,11 @@ class ConsumerFenced(WakerollError):
 
     Attributes:
         reason: ``duplicate`` (another process uses the same client_id), ``refused`` (the group is full, or consumes in
-            another mode) or ``left`` (the client was unregistered). After any other end of its instance (``expired``,
-            ``deaf``, ``epoch``, ``silent``) the consumer rejoins by itself, and this error is not raised.
-        by: for ``duplicate``, the id of the instance that now has the client_id; otherwise empty.
+            another mode), ``kicked`` (an operator made it leave) or ``left`` (the client was unregistered). After any
+            other end of its instance (``expired``, ``deaf``, ``epoch``, ``silent``) the consumer rejoins by itself, and
+            this error is not raised.
+        by: for ``duplicate``, the id of the instance that now has the client_id; for ``kicked``, the name of the
+            operator; otherwise empty.
     """
 
     def __init__(self, message: str, reason: str, by: str = "") -> None:

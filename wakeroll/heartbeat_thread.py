@@ -473,7 +473,7 @@ class Control:
             case "left":
                 return f"{who} was unregistered; create a new Consumer to rejoin"
             case "kicked":
-                return f"{who} does not rejoin: {self._refusal or f'it was kicked by {dropped.by}'}"
+                return f"{who} stays out: {self._refusal}" if self._refusal else f"{who} was kicked by {dropped.by}"
             case "expired":
                 return f"{who} expired: the coordinator received no heartbeat for longer than the session timeout"
             case "deaf":

@@ -14,8 +14,8 @@ from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.keys import new_signer
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model import broadcasting, config
-from wakeroll_model.decisions import Cause, Offset, Rebalance, Rejected
-from wakeroll_model.events import Configure, Reset
+from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance, Rejected
+from wakeroll_model.events import Configure, Kick, Reset
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.signing import Key
@@ -72,7 +72,7 @@ class ResetOutcome:
 
 
 def append(
-    connection: Connection, consumer: Consumer, event: Reset | Configure, signing_key: Key, timeout: float
+    connection: Connection, consumer: Consumer, event: Reset | Configure | Kick, signing_key: Key, timeout: float
 ) -> Cause:
     """Sign a request, append it once, and return its position in the log.
 
@@ -187,6 +187,26 @@ def await_target(log: DecisionLog, cause: Cause, timeout: float) -> Rebalance:
                 and decision.cause.offset >= cause.offset
             ):
                 return decision
+    raise _no_answer(cause, timeout)
+
+
+def await_members(log: DecisionLog, cause: Cause, timeout: float) -> list[Membership]:
+    """Wait for the changes of members that follow from a kick at once.
+
+    Args:
+        log: positioned before the request was appended.
+        cause: position of the request in the log.
+        timeout: seconds to wait for the coordinator.
+
+    Raises:
+        RequestRefused: the client is no member, or is not kept out, or the coordinator does not know kicks.
+        RequestUnanswered: the timeout has passed.
+        NotReachable: Kafka did not return the end of the decisions in time, to read the rest of the result.
+    """
+    for decisions in _answers(log, cause, timeout):
+        if any(decision.cause == cause for decision in decisions):
+            heard = [*decisions, *log.until_now()]
+            return [one for one in heard if isinstance(one, Membership) and one.cause == cause]
     raise _no_answer(cause, timeout)
 
 

@@ -49,7 +49,8 @@ class Dropped(Struct, frozen=True):
     queues: tuple[Queue, ...]
     reason: DropReason
     by: str = ""
-    """The instance that has its client_id, if `reason` is ``duplicate``; else empty."""
+    """The instance that has its client_id, if `reason` is ``duplicate``; the operator, if it is ``kicked``; else
+    empty."""
 
     @property
     def comes_back(self) -> bool:

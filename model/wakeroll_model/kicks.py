@@ -8,7 +8,7 @@ not answer, the end of its session, or the last will of its process, frees its q
 from wakeroll_model import assignment_limits, config
 from wakeroll_model.decisions import Membership, Rejected
 from wakeroll_model.events import Kick
-from wakeroll_model.group import Group, Kicked
+from wakeroll_model.group import Group, Kicked, Member
 from wakeroll_model.strategies import pinned
 from wakeroll_model.target import strategy_of
 from wakeroll_model.turn import NOTHING, Outcome, Turn
@@ -40,7 +40,8 @@ def kick(turn: Turn, event: Kick) -> Outcome:
     group.kicks[event.client_id] = found
     if until_ms:
         group.remind(until_ms)
-    turn.note(event.client_id, member, "leaving", assignment_limits.shortened(in_words(found, turn.moment.now_ms)))
+    detail = f"{in_words(found, turn.moment.now_ms)}; {_plan(turn, member)}"
+    turn.note(event.client_id, member, "leaving", assignment_limits.shortened(detail))
     return Outcome(triggers=("kick",)) if group.mode == "clustering" else NOTHING
 
 
@@ -82,17 +83,38 @@ def next_due_ms(group: Group) -> int:
     return min([kicked.until_ms for kicked in group.kicks.values() if kicked.until_ms], default=config.NEVER_MS)
 
 
+def _plan(turn: Turn, member: Member) -> str:
+    """Return which end of a kicked member frees its queues, and when at the latest."""
+    group, now_ms = turn.group, turn.moment.now_ms
+    if group.mode != "clustering":
+        return "it is removed at once: the group broadcasts"
+    if not member.owned:
+        return "it owns no queue"
+    count = "1 queue" if len(member.owned) == 1 else f"{len(member.owned)} queues"
+    if group.settings.handover == "eager":
+        return f"its {count} are assigned to others at once: the hand-over of the group is eager"
+    end = "when it has processed what it was handed, because the group consumes in order"
+    if not group.is_ordered:
+        end = f"at the latest {group.settings.revoke_timeout_ms} ms after it has received that"
+    return (
+        f"if it lives, it hands {count} over, {end}; if it stays silent, its session ends in "
+        f"{max(group.session_ends_ms(member) - now_ms, 0)} ms (last heartbeat {now_ms - member.seen_ms} ms ago)"
+    )
+
+
 def _wrong(turn: Turn, event: Kick) -> str:
     """Return why a request cannot be carried out; empty if it can."""
     group, client_id = turn.group, event.client_id
     kept_out = keeps_out(turn, client_id)
     if event.readmit:
-        return "" if kept_out else f"client_id {client_id!r} is not kept out; kept out are: {_names(_out(turn))}"
+        where = f"of group {group.group_id!r}"
+        return "" if kept_out else f"client_id {client_id!r} {where} is not kept out; kept out: {_names(_out(turn))}"
     if client_id not in group.members:
         if kept_out:
             left_ms = kept_out.until_ms - turn.moment.now_ms
-            return f"client_id {client_id!r} is no member, and is kept out for {left_ms} ms already"
-        return f"client_id {client_id!r} is no member; members are: {_names(sorted(group.members))}"
+            return f"client_id {client_id!r} is no member of group {group.group_id!r}, and is kept out for {left_ms} ms"
+        members = _names(sorted(group.members))
+        return f"client_id {client_id!r} is no member of group {group.group_id!r}; its members: {members}"
     if strategy_of(group)[0] == pinned.NAME:
         return (
             f"the members of group {group.group_id!r} are those of a group of Kafka that is watched; "

@@ -138,7 +138,7 @@ def read_event(record: Record, partitions: int, level: int = feature_levels.NEWE
         return _unreadable(record, error, level)
     kind = kind_of_topic(record.topic)
     if level < _NEW_TYPES.get(type(event), feature_levels.FIRST) and not isinstance(event, Level):
-        return _unknown_type(type_of(event), level)
+        return _unknown_type(type_of(event), level, event)  # as by a release that cannot read it
     if type(event) not in ACCEPTED.get(kind, ()):
         return refuse("type", f"topic {record.topic} does not accept the type {type_of(event)!r}", event)
     if len(value) > _ALWAYS_SMALL and (refusal := _oversize(value, event)):
@@ -295,10 +295,10 @@ def _unreadable(record: Record, error: Exception, level: int) -> Rejected:
     return refusal
 
 
-def _unknown_type(name: Any, level: int) -> Rejected:
+def _unknown_type(name: Any, level: int, event: Event | None = None) -> Rejected:
     """Return the rejection of a record without a type that is known at this level."""
     found = f"no type {name[:64]!r}" if isinstance(name, str) else "the record has no type"
-    return refuse("type", f"{found}; there are: {', '.join(sorted(_KNOWN_TYPES[level]))}")
+    return refuse("type", f"{found}; there are: {', '.join(sorted(_KNOWN_TYPES[level]))}", event)
 
 
 def _if_valid(name: Any, declared: Any) -> str | None:

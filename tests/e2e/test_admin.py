@@ -18,10 +18,11 @@ from tests.support.waiting import wait_until
 from wakeroll import Admin, Consumer, ConsumerFenced, EpochMs, InvalidUsage, Queue, RequestRefused, RequestUnanswered
 from wakeroll.connection import Connection, Topics
 from wakeroll.kafka_groups import KafkaGroups
-from wakeroll.keys import add_key, new_key, read_keys
+from wakeroll.keys import DEV_KEYS, add_key, key_to_sign, new_key, new_signer, read_keys
 from wakeroll.outbox import Outbox
+from wakeroll_model import feature_levels
 from wakeroll_model.decisions import Offset, Rejected
-from wakeroll_model.events import Commit, CommittedOffset, Configure, Reset
+from wakeroll_model.events import Commit, CommittedOffset, Configure, Level, Reset
 from wakeroll_model.replay import encode_decision
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
 
@@ -369,6 +370,130 @@ def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(
         wait_until(lambda: late.offsets(group_id, topic) == {0: 3}, "the reset is carried out")
     finally:
         late.stop()
+
+
+@pytest.fixture(scope="module")
+def raised(broker) -> Iterator[Coordinator]:
+    """A coordinator at the newest level, whose decisions reach the inboxes."""
+    connection = Connection(broker.bootstrap, topics=Topics(f"raised-{uuid.uuid4().hex[:6]}"))
+    ensure_topics(connection)
+    coordinator = Coordinator(connection)
+    coordinator.everywhere(Level(level=feature_levels.NEWEST), new_signer(key_to_sign(DEV_KEYS, "operator")))
+    coordinator.start()
+    sink = Sink(coordinator)
+    sink.start()
+    yield coordinator
+    sink.stop()
+    coordinator.stop()
+
+
+def test_a_kicked_consumer_hands_its_queues_over_and_stays_out(raised, group_id):
+    """Nothing is handled twice, and the application learns who made it leave."""
+    topic = raised.topic(2)
+    where = {"prefix": raised.connection.topics.prefix, "consume_from": "first"}
+    handled: list[tuple[int, int]] = []
+
+    def read(consumer: Consumer) -> None:
+        message = consumer.poll(0.05)
+        if message is not None:
+            handled.append((message.partition(), message.offset()))
+
+    def join(client_id: str) -> Consumer:
+        return Consumer(group_id, [topic], raised.connection.bootstrap, client_id=client_id, **where)
+
+    with join("one") as one, join("two") as two, Admin(raised.connection.bootstrap, prefix=where["prefix"]) as admin:
+
+        def read_both() -> None:
+            read(one)
+            read(two)
+
+        def both_have_one() -> bool:
+            return [len(consumer.assignment()) for consumer in (one, two)] == [1, 1]
+
+        wait_until(both_have_one, "each has a queue", between=read_both)
+        for number in (0, 1):
+            raised.produce(topic, number, 20)
+        wait_until(lambda: len(handled) == 40, "all messages are handled", between=read_both)
+
+        outcome = admin.kick(group_id, "one", keep_out_ms=600_000, reason="stuck", by="mia")
+
+        assert not outcome.is_gone
+        assert outcome.detail.startswith(
+            "kicked by mia: stuck; kept out for 600000 ms; if it lives, it hands 1 queue over"
+        )
+        fenced: list[ConsumerFenced] = []
+
+        def read_until_fenced() -> None:
+            try:
+                read_both()
+            except ConsumerFenced as problem:
+                fenced.append(problem)
+
+        wait_until(lambda: fenced, "the consumer learns that it was kicked", between=read_until_fenced)
+        assert [(one.reason, one.by) for one in fenced] == [("kicked", "mia")]
+        wait_until(lambda: len(two.assignment()) == 2, "the other has both queues", between=lambda: read(two))
+        raised.produce(topic, 0, 1)
+        raised.produce(topic, 1, 1)
+        wait_until(lambda: len(handled) == 42, "the other handles both queues", between=lambda: read(two))
+        assert len(set(handled)) == 42
+
+        with (
+            join("one") as again,
+            pytest.raises(ConsumerFenced, match="stays out: client_id 'one' was kicked by mia: stuck") as out,
+        ):
+            wait_until(lambda: False, "it is fenced", between=lambda: read(again))
+        assert (out.value.reason, out.value.by) == ("kicked", "mia")
+        admin.readmit(group_id, "one")
+        with join("one") as again:
+            wait_until(lambda: again.assignment(), "it is let in", between=lambda: (read(two), read(again)))
+
+
+def test_the_command_kick_says_what_will_happen_or_what_would_have_been_right(coordinator, raised, group_id, wakeroll):
+    """A mistake exits with 2 and one line; a coordinator of an earlier level refuses clearly."""
+    topic = raised.topic(1)
+    where = ("--bootstrap", raised.connection.bootstrap, "--prefix", raised.connection.topics.prefix)
+    with Consumer(group_id, [topic], where[1], prefix=where[3], client_id="c1") as consumer:
+        wait_until(consumer.assignment, "it has its queue", between=lambda: consumer.poll(0.05))
+
+        def complaint_of(*words: str) -> tuple[int, str]:
+            code, _, complaint = wakeroll("kick", *words)
+            return code, "\n".join(line for line in complaint.splitlines() if not line.startswith("%"))
+
+        rejected = "wakeroll: the coordinator rejected the request (kick): client_id"
+        assert complaint_of(group_id, "c2", *where) == (
+            2,
+            f"{rejected} 'c2' is no member of group '{group_id}'; its members: c1",
+        )
+        assert complaint_of("nothing", "c1", *where) == (
+            2,
+            f"{rejected} 'c1' is no member of group 'nothing'; its members: none",
+        )
+        assert complaint_of(group_id, "c1", "--readmit", *where) == (
+            2,
+            f"{rejected} 'c1' of group '{group_id}' is not kept out; kept out: none",
+        )
+        assert complaint_of(group_id, "c1", "--for", "soon", *where) == (
+            2,
+            "wakeroll: the time to keep the client out is 'soon'; write a whole number with its unit, like 90s, 10m or "
+            "2h",
+        )
+        assert complaint_of(group_id, "c1", "--keys", "/nowhere/keys.toml", *where)[0] == 2
+        earlier = ("--bootstrap", where[1], "--prefix", coordinator.connection.topics.prefix)
+        assert complaint_of(group_id, "c1", *earlier) == (
+            1,
+            "wakeroll: the coordinator does not know kicks: they need feature level 4 (`wakeroll upgrade` raises it)",
+        )
+
+        code, said, complaint = wakeroll(
+            "kick", group_id, "c1", "--for", "10m", "--reason", "stuck", "--by", "mia", *where
+        )
+
+        assert code == 0, complaint
+        assert f"c1 must leave {group_id}: kicked by mia: stuck; kept out for 600000 ms; if it lives, it" in " ".join(
+            said.split()
+        )
+        code, said, complaint = wakeroll("kick", group_id, "c1", "--readmit", *where)
+        assert (code, said.split()) == (0, ["c1", "may", "join", group_id, "again"]), complaint
 
 
 def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator, sink, join, group_id, wakeroll):

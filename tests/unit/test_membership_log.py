@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from wakeroll import Consumer, ConsumerFenced
+from tests.support.waiting import wait_until
+from wakeroll import Admin, Consumer, ConsumerFenced
 from wakeroll.membership_log import MembershipLog
 from wakeroll.name_lists import names_of
 from wakeroll.testing import MemoryBroker
@@ -69,6 +70,30 @@ def test_a_consumer_that_is_fenced_says_why(lines):
     [line] = lines("was refused")
     assert line.startswith("client 'two' of group 'billing' was refused: mode is 'broadcasting'")
     assert line.endswith("; 0 of its queues dropped; it does not rejoin")
+
+
+def test_a_consumer_that_is_kicked_says_by_whom(lines):
+    """The application gets the name of the operator too; another instance learns until when it is kept out."""
+    with MemoryBroker() as broker, Admin(broker.bootstrap) as admin:
+        broker.create_topic("orders", queues=2)
+        with Consumer("billing", ["orders"], broker.bootstrap, client_id="one") as consumer:
+            wait_until(
+                lambda: len(consumer.assignment()) == 2, "it has both queues", between=lambda: consumer.poll(0.05)
+            )
+            admin.kick("billing", "one", keep_out_ms=60_000, reason="stuck", by="mia")
+            with pytest.raises(ConsumerFenced) as first:
+                consumer.poll(60)
+        with (
+            Consumer("billing", ["orders"], broker.bootstrap, client_id="one") as again,
+            pytest.raises(ConsumerFenced) as second,
+        ):
+            again.poll(60)
+
+    assert [(one.value.reason, one.value.by) for one in (first, second)] == [("kicked", "mia")] * 2
+    who = "client 'one' of group 'billing'"
+    assert lines(f"{who} was kicked") == [f"{who} was kicked by mia; 0 of its queues dropped; it does not rejoin"]
+    [turned_away] = lines(f"{who} stays out")
+    assert turned_away.startswith(f"{who} stays out: client_id 'one' was kicked by mia: stuck; kept out for")
 
 
 def test_ten_thousand_queues_are_one_short_line(lines):

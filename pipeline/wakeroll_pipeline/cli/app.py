@@ -88,6 +88,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         change_commands.reset_offsets,
         change_commands.import_offsets,
         change_commands.configure,
+        change_commands.kick,
         upgrade_command.upgrade,
         dead_letter_command.dlq,
     ),

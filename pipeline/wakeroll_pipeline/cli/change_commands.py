@@ -1,4 +1,4 @@
-"""Commands that change the committed offsets or the settings of a group.  They do not need Spark."""
+"""Commands that change the committed offsets, settings or members of a group.  They do not need Spark."""
 
 import logging
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from wakeroll.admin import Admin
 from wakeroll.argument_checks import json_object, require_strategy
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
+from wakeroll.kick import keep_out_ms_of
 from wakeroll.operator_requests import ResetOutcome
 from wakeroll.reset import ResetPlan, ResetTarget, queue_of, time_of
 from wakeroll_model import config as defaults
@@ -117,6 +118,24 @@ MaxMembers = Annotated[
     ),
 ]
 
+ClientName = Annotated[
+    str, typer.Argument(metavar="CLIENT", help="Name of the client (client_id), as `wakeroll describe` shows it.")
+]
+KeepOut = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        metavar="DURATION",
+        help="Keep the client out for this long, such as 90s, 10m or 2h (default: 0, it may join again at once).",
+    ),
+]
+Reason = Annotated[
+    str, typer.Option("--reason", help="Why, for the record, in at most 255 characters (default: none).")
+]
+Readmit = Annotated[
+    bool, typer.Option("--readmit", help="Let a client join again that is kept out (default: kick it).")
+]
+
 
 def reset_offsets(
     group: GroupName,
@@ -218,6 +237,38 @@ def configure(
     )
     for note in done.notes:
         out.print(f"note: {note}", markup=False)
+
+
+def kick(
+    group: GroupName,
+    client: ClientName,
+    keep_out: KeepOut = "0",
+    reason: Reason = "",
+    readmit: Readmit = False,
+    by: By = None,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Make a client leave its group: a live one hands its queues over first, a silent one keeps them for its session.
+
+    Its consumer raises ConsumerFenced and does not rejoin by itself.  It needs feature level 4.
+    """
+    keep_out_ms = keep_out_ms_of(keep_out)
+    if readmit and keep_out_ms:
+        raise InvalidUsage("--readmit and --for exclude each other; use only one of them")
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    with _admin(settings) as admin, out.status("waiting for the coordinator"):
+        if readmit:
+            admin.readmit(group, client, reason=reason, by=by)
+            out.print(f"{client} may join {group} again", markup=False)
+            return
+        done = admin.kick(group, client, keep_out_ms=keep_out_ms, reason=reason, by=by)
+    what = f"has left {group}" if done.is_gone else f"must leave {group}"
+    out.print(f"{client} {what}: {done.detail}", markup=False)
 
 
 def _check_modes(execute: bool, dry_run: bool) -> None:
