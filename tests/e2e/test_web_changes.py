@@ -12,10 +12,10 @@ from tests.support.systems.changing_page import PASSWORD, USER, ChangingPage, ch
 from tests.support.systems.page_client import Answer, PageClient
 from tests.support.systems.web_site import answering, served
 from tests.support.waiting import wait_until
-from wakeroll import Consumer
+from wakeroll import Consumer, ConsumerFenced
 from wakeroll.keys import add_key, new_key, read_keys
 from wakeroll_model.decisions import Rebalance
-from wakeroll_model.events import Configure, Reset
+from wakeroll_model.events import Configure, Kick, Reset
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
@@ -91,9 +91,9 @@ def outcome(client: PageClient, answer: Answer) -> Answer:
     )
 
 
-def requests(plane: ChangingPage, group_id: str) -> list[Reset | Configure]:
+def requests(plane: ChangingPage, group_id: str) -> list[Reset | Configure | Kick]:
     heard = tuple(plane.coordinator.heard)
-    return [one for one in heard if isinstance(one, Reset | Configure) and one.group_id == group_id]
+    return [one for one in heard if isinstance(one, Reset | Configure | Kick) and one.group_id == group_id]
 
 
 def test_a_reset_is_shown_carried_out_and_on_record(plane, client, group):
@@ -183,6 +183,37 @@ def test_a_rebalance_is_requested(plane, client, group):
     assert group.group_id in {one.group_id for one in decided}
 
 
+def test_a_client_is_kicked_kept_out_and_let_in_again(plane, client, group):
+    """The review says what will happen; the consumer learns who it was."""
+    path = f"/groups/{group.group_id}/change/kick"
+    review = client.get(f"{path}?client=c1&keep_out=10m&reason=it+hangs")
+    assert review.status == 200
+    assert "Queues 1" in review.plain
+    assert "If it lives, it hands its queues over and is removed then." in review.plain
+    assert "No process with this client id may join for 10m." in review.plain
+    assert requests(plane, group.group_id) == []
+
+    ended = outcome(client, client.post(path, review.hidden(path)))
+
+    assert (
+        f"Done: c1 must leave: kicked by {BY}: it hangs; kept out for 600000 ms; if it lives, it hands" in ended.plain
+    )
+    (asked,) = requests(plane, group.group_id)
+    assert (asked.client_id, asked.keep_out_ms, asked.reason, asked.by) == ("c1", 600_000, "it hangs", BY)
+    with pytest.raises(ConsumerFenced) as fenced:
+        wait_until(lambda: False, "it is fenced", between=lambda: group.poll(0.1))
+    assert (fenced.value.reason, fenced.value.by) == ("kicked", BY)
+    kept_out = f"kicked by {BY} (it hangs)"
+    wait_until(lambda: kept_out in client.get(f"/groups/{group.group_id}").plain, "the page names who is kept out")
+
+    forms = client.get(f"/groups/{group.group_id}/change")
+    again = f"/groups/{group.group_id}/change/readmit"
+    ended = outcome(client, client.post(again, forms.hidden(again)))
+
+    assert "Done: c1 may join again" in ended.plain
+    wait_until(lambda: kept_out not in client.get(f"/groups/{group.group_id}").plain, "nobody is kept out")
+
+
 @pytest.mark.parametrize(
     ("place", "query", "sentence"),
     [
@@ -196,6 +227,10 @@ def test_a_rebalance_is_requested(plane, client, group):
         ("reset", "to=first&queue=x", "'x' is not a queue"),
         ("reset", "to=first&topic=%3Cscript%3E", "topic is '<script>'"),
         ("reset", "to=first&topic=nothing-here", "no topic nothing-here"),
+        ("kick", "", "client is ''"),
+        ("kick", "client=c9", "the client 'c9' is no member; members: c1"),
+        ("kick", "client=c1&keep_out=soon", "the time to keep the client out is 'soon'"),
+        ("kick", "client=%3Cscript%3E", "client is '<script>'"),
         ("settings", "", "no setting is named"),
         ("settings", "settle_ms=1.5", "settle_ms is '1.5'"),
         ("settings", "strategy=BEST", "no strategy 'BEST'"),

@@ -5,7 +5,7 @@ import pytest
 from tests.support.control_log import START_MS
 from tests.support.ledgers import Story, write_ledger
 from wakeroll.errors import InvalidUsage
-from wakeroll_model.events import Ahead, Level, Subscription
+from wakeroll_model.events import Ahead, Kick, Level, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.questions.explain import Explanation, explain
 
@@ -148,3 +148,32 @@ def test_messages_that_are_kept_for_another_filter_are_named(filtered):
         "4 s: c1 committed offset 5 and processed the messages for TAG 'paid' to 9; those between that only other "
         "members' filters want are kept for them"
     )
+
+
+@pytest.fixture(scope="module")
+def kicked(open_in, engine, tmp_path_factory):
+    """The ledger of a group of which an operator kicked a member."""
+    story = Story()
+    story.append(Level(level=4))
+    story.route("orders", 2, ends=100)
+    for client_id in ("c1", "c2"):
+        story.join("billing", client_id, "orders")
+        story.pass_seconds(3)
+    story.append(Kick(request_id="r1", group_id="billing", client_id="c2", reason="it hangs", by="mia"))
+    story.pass_seconds(5)
+    warehouse = tmp_path_factory.mktemp("kicked") / "warehouse"
+    write_ledger(engine.newSession(), warehouse, story)
+    return open_in(warehouse)
+
+
+def test_a_queue_of_a_kicked_client_names_the_operator(kicked):
+    """The chain shows who asked, why, and that the client released its queue itself."""
+    event, rebalance, *rest = told(explain(kicked, "billing", Queue("orders", "", 1)))
+
+    assert event.startswith("6 s: kick of c2, c2 leaving (kicked by mia: it hangs; if it lives, it hands 1 queue over")
+    assert rebalance == "6 s: rebalance to epoch 3 by kick: AVG shares 2 queues among 1 client, 1 must move"
+    assert [step.partition(" s: ")[2] for step in rest] == [
+        "a revocation was sent to c2",
+        "c2 released the queue",
+        "the queue was assigned to c1, from its end offset",
+    ]

@@ -101,6 +101,9 @@ def _answer(
         return
     _show_group(view)
     out.print(_members_table(view.members))
+    for one in view.kept_out:
+        why = f": {one.reason}" if one.reason else ""
+        out.print(plain_text(f"{one.client_id} is kept out until {clock_text(one.until_ms)} by {one.by}{why}"))
     out.print(_queues_table(view.queues))
     out.print(_rebalances_table(view))
     if held is not None:
@@ -133,11 +136,13 @@ def _members_table(members: "Sequence[MemberRow]") -> Table:
     for name in ("client", "instance", "version", "host", "joined"):
         table.add_column(name)
     table.add_column("queues", justify="right")
-    table.add_column("conflict")
+    table.add_column("note")
     for row in members:
         names = (row.client_id, row.instance_id[:8], row.app_version or "-", row.host or "-")
         counts = _known_time(row.joined_ms), str(row.queues)
-        table.add_row(*map(plain_text, names), *counts, plain_text(row.conflict))
+        table.add_row(
+            *map(plain_text, names), *counts, plain_text("; ".join(filter(None, (row.leaving, row.conflict))))
+        )
     return table
 
 

@@ -21,6 +21,7 @@ from wakeroll_pipeline.live.view_structs import (
     GroupView,
     Health,
     HoldRow,
+    KeptOutRow,
     MemberRow,
     MoveRow,
     QueueRow,
@@ -75,6 +76,11 @@ def group_view(sources: GroupSources, health: Health) -> GroupView:
         settings=list(_setting_rows(group.settings)),
         lag_series=list(sources.lags.series),
         rebalances_from_ms=from_ms,
+        kept_out=[
+            KeptOutRow(client_id=name, by=one.by, reason=one.reason, until_ms=one.until_ms + sources.skew_ms)
+            for name, one in sorted(group.kicks.items())
+            if one.until_ms
+        ],
     )
 
 
@@ -104,8 +110,17 @@ def _member_row(sources: GroupSources, client_id: str, member: Member) -> Member
         **({} if member.about is None else structs.asdict(member.about)),
         conflict=group.conflicts.get(client_id, ""),
         rival="" if member.rival is None else member.rival.beat.instance_id,
+        leaving=_leaving(group, client_id),
         joined_ms=member.joined_ms if member.joined_ms >= 0 else _published_join(sources.history, member),
     )
+
+
+def _leaving(group: Group, client_id: str) -> str:
+    """Return who kicked a member and why, in words; empty if it need not leave."""
+    if not group.is_leaving(client_id):
+        return ""
+    kicked = group.kicks[client_id]
+    return f"kicked by {kicked.by}" + (f": {kicked.reason}" if kicked.reason else "")
 
 
 def _published_join(history: GroupHistory, member: Member) -> int | None:

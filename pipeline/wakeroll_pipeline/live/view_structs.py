@@ -120,9 +120,23 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     conflict: str = ""
     rival: str = ""
     """Another instance that wants its client_id; empty if there is none."""
+    leaving: str = ""
+    """The operator that kicked it and the reason, in words; empty if it need not leave."""
     joined_ms: int | None = None
     """Log time at which its instance joined; None if it joined before a release that notes it, and earlier than the
     known decisions."""
+
+
+class KeptOutRow(Struct, frozen=True, kw_only=True):
+    """A client that an operator keeps out for a time."""
+
+    client_id: str
+    by: str
+    """Name of the operator."""
+    reason: str
+    """Why, as the operator worded it; empty if not told."""
+    until_ms: int
+    """When it may join again, by the shard's clock (epoch ms)."""
 
 
 class HoldRow(Struct, frozen=True, kw_only=True):
@@ -273,3 +287,4 @@ class GroupView(Struct, frozen=True, kw_only=True):
     """Log time and lag of the whole group in messages, oldest first."""
     rebalances_from_ms: int = 0
     """Log time from which on `rebalances` has all; there may be earlier ones."""
+    kept_out: list[KeptOutRow] = []

@@ -10,7 +10,9 @@ from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.decision_sink import Sink
 from tests.support.systems.web_site import served
 from wakeroll.connection import Connection, Topics
-from wakeroll.keys import add_key, new_key, read_keys
+from wakeroll.keys import add_key, key_to_sign, new_key, new_signer, read_keys
+from wakeroll_model import feature_levels
+from wakeroll_model.events import Level
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.user_file import add_user
@@ -41,6 +43,8 @@ def changing_page(bootstrap: str, folder: Path) -> Iterator[ChangingPage]:
     settings = Settings(bootstrap=bootstrap, prefix=connection.topics.prefix, home=str(folder), keys=str(keys))
     access = AccessOptions(allow_changes=True, auth_file=users)
     coordinator = Coordinator(connection, read_keys(keys))
+    level = Level(level=feature_levels.NEWEST)
+    coordinator.everywhere(level, new_signer(key_to_sign(read_keys(keys), "operator")))
     coordinator.start()
     sink = Sink(coordinator)
     sink.start()

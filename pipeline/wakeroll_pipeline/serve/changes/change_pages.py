@@ -11,12 +11,20 @@ from starlette.routing import BaseRoute, Route
 
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll_model.strategies import STRATEGIES
-from wakeroll_pipeline.live.view_structs import GroupView
+from wakeroll_pipeline.live.view_structs import GroupView, MemberRow
 from wakeroll_pipeline.serve.access.gate import Gate, Visitor
 from wakeroll_pipeline.serve.access.login_pages import login_address
 from wakeroll_pipeline.serve.access.refusal import Refused
 from wakeroll_pipeline.serve.changes.change_jobs import ChangeJobs, Job, Result
-from wakeroll_pipeline.serve.changes.change_requests import CHOICES, NUMBERS, ResetRequest, reset_of, settings_of
+from wakeroll_pipeline.serve.changes.change_requests import (
+    CHOICES,
+    NUMBERS,
+    KickRequest,
+    ResetRequest,
+    kick_of,
+    reset_of,
+    settings_of,
+)
 from wakeroll_pipeline.serve.changes.change_work import Work
 from wakeroll_pipeline.serve.changes.plan_summary import PlanSummary, summary_of
 from wakeroll_pipeline.serve.form_body import fields_of
@@ -26,7 +34,7 @@ from wakeroll_pipeline.serve.templating import link
 
 JOB_REGIONS = ("status", "outcome")
 MOST_LISTED = 500
-"""Queues that the form suggests."""
+"""Queues and clients that the forms suggest."""
 
 
 class ChangePages:
@@ -58,6 +66,9 @@ class ChangePages:
             Route(f"{group}/settings", self.review, methods=["GET"]),
             Route(f"{group}/settings", self.configure, methods=["POST"]),
             Route(f"{group}/rebalance", self.rebalance, methods=["POST"]),
+            Route(f"{group}/kick", self.review_kick, methods=["GET"]),
+            Route(f"{group}/kick", self.kick, methods=["POST"]),
+            Route(f"{group}/readmit", self.readmit, methods=["POST"]),
             Route("/changes/{job_id}", self.job, methods=["GET"]),
         )
 
@@ -94,6 +105,19 @@ class ChangePages:
         values = {name: request.query_params[name].strip() for name in settings}
         return self._show(request, visitor, view, "change/settings.html", changes=changes, values=values)
 
+    async def review_kick(self, request: Request) -> Response:
+        """Show which client would have to leave, and what it has."""
+        visitor = self._gate.visitor(request)
+        if visitor is None:
+            return self._unknown(request)
+        view = self._view(request)
+        try:
+            asked = kick_of(request.query_params)
+            member = _member_of(view, asked)
+        except InvalidUsage as problem:
+            return self._forms(request, visitor, view, request.query_params, problem, "kick")
+        return self._show(request, visitor, view, "change/kick.html", wanted=asked.params(), member=member)
+
     # --- changes ---
 
     async def reset(self, request: Request) -> Response:
@@ -124,6 +148,27 @@ class ChangePages:
         """Request a rebalance."""
         visitor, fields = await self._sent_form(request)
         return self._begin(self._view(request), visitor, fields, "request a rebalance", {})
+
+    async def kick(self, request: Request) -> Response:
+        """Make a client leave."""
+        visitor, fields = await self._sent_form(request)
+        view = self._view(request)
+        try:
+            asked = kick_of(fields)
+            _member_of(view, asked)
+        except InvalidUsage as problem:
+            return self._forms(request, visitor, view, fields, problem, "kick")
+        group_id, by = view.summary.group_id, by_of(visitor)
+        job = Job(group_id, f"kick {asked.client}", by, fields.get("token", ""))
+        return self._run(job, partial(self._work.kick, group_id, asked, by))
+
+    async def readmit(self, request: Request) -> Response:
+        """Let a client join again that is kept out."""
+        visitor, fields = await self._sent_form(request)
+        group_id, by = self._view(request).summary.group_id, by_of(visitor)
+        client_id = fields.get("client", "")
+        job = Job(group_id, f"let {client_id[:255]} in again", by, fields.get("token", ""))
+        return self._run(job, partial(self._work.readmit, group_id, client_id, by))
 
     def _begin(
         self, view: GroupView, visitor: Visitor, fields: Mapping[str, str], title: str, settings: Mapping[str, Any]
@@ -245,6 +290,7 @@ class ChangePages:
             choices=CHOICES,
             numbers=NUMBERS,
             strategies=sorted(STRATEGIES),
+            clients=[one.client_id for one in view.members[:MOST_LISTED]],
         )
 
     def _show(
@@ -281,6 +327,19 @@ class ChangePages:
             raise Refused(self._gate.why_unknown(request), 403)
         path = link(request.url.path, **dict(request.query_params))
         return RedirectResponse(login_address(path), 303)
+
+
+def _member_of(view: GroupView, asked: KickRequest) -> MemberRow:
+    """Return the member that must leave.
+
+    Raises:
+        InvalidUsage: the client is no member, as far as the page knows.
+    """
+    for one in view.members:
+        if one.client_id == asked.client:
+            return one
+    known = ", ".join(one.client_id for one in view.members[:5]) or "none"
+    raise InvalidUsage(f"the client {asked.client!r} is no member; members: {known}")
 
 
 def by_of(visitor: Visitor) -> str:

@@ -8,11 +8,12 @@ from msgspec import Struct
 
 from wakeroll.argument_checks import checked, json_object
 from wakeroll.errors import InvalidUsage
+from wakeroll.kick import keep_out_ms_of
 from wakeroll.reset import ResetPoint, queue_of, time_of
 from wakeroll_model import strategies
 from wakeroll_model.config import PROFILES
-from wakeroll_model.events import Configure
-from wakeroll_model.queue import Queue
+from wakeroll_model.events import Configure, Kick
+from wakeroll_model.queue import ClientId, Queue
 
 Target = Literal["first", "last", "offset", "time"]
 
@@ -95,6 +96,43 @@ def reset_of(fields: Mapping[str, str]) -> ResetRequest:
             _ = found.where, found.only  # they raise
             return found
     raise InvalidUsage(f"the target is {to[:64]!r}; choose one of: {', '.join(get_args(Target))}")
+
+
+class KickRequest(Struct, frozen=True, kw_only=True):
+    """A kick of a client, as the form has it."""
+
+    client: str
+    keep_out: str = ""
+    """For how long to keep it out, such as ``10m``; empty: it may join again at once."""
+    reason: str = ""
+
+    @property
+    def keep_out_ms(self) -> int:
+        """How long other instances of the client may not join (ms).
+
+        Raises:
+            InvalidUsage: it is no duration, or too long.
+        """
+        return keep_out_ms_of(self.keep_out) if self.keep_out else 0
+
+    def params(self) -> dict[str, str]:
+        """Return the fields that are not empty."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
+
+
+def kick_of(fields: Mapping[str, str]) -> KickRequest:
+    """Read a kick.
+
+    Raises:
+        InvalidUsage: a field is not valid.
+    """
+    declared = {field.name: field.type for field in msgspec.structs.fields(Kick)}
+    texts = {name: fields.get(name, "").strip()[:300] for name in ("client", "keep_out", "reason")}
+    checked("client", texts["client"], ClientId)
+    checked("reason", texts["reason"], declared["reason"])
+    found = KickRequest(**texts)
+    _ = found.keep_out_ms  # it raises
+    return found
 
 
 def settings_of(fields: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 from wakeroll.admin import ANSWER_S, Admin
 from wakeroll.reset import ResetPlan
 from wakeroll_pipeline.serve.changes.change_jobs import Result
-from wakeroll_pipeline.serve.changes.change_requests import ResetRequest
+from wakeroll_pipeline.serve.changes.change_requests import KickRequest, ResetRequest
 from wakeroll_pipeline.settings import Settings
 
 
@@ -55,6 +55,25 @@ class Work:
             f"{done.queues}, moved: {done.moved}",
             tuple(done.notes),
         )
+
+    def kick(self, group_id: str, request: KickRequest, by: str) -> Result:
+        """Make a client leave; see `Admin.kick`."""
+        with self._admin() as admin:
+            done = admin.kick(
+                group_id,
+                request.client,
+                keep_out_ms=request.keep_out_ms,
+                reason=request.reason,
+                by=by,
+                timeout=self._timeout_s,
+            )
+        return Result(f"{request.client} {'has left' if done.is_gone else 'must leave'}: {done.detail}")
+
+    def readmit(self, group_id: str, client_id: str, by: str) -> Result:
+        """Let a client join again; see `Admin.readmit`."""
+        with self._admin() as admin:
+            admin.readmit(group_id, client_id, by=by, timeout=self._timeout_s)
+        return Result(f"{client_id} may join again")
 
     def _admin(self) -> Admin:
         connection = self._settings.connection
