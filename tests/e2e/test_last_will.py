@@ -6,19 +6,20 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
 
-from tests.support.running_processes import ROOT, lives
+from tests.support.running_processes import ROOT, lives, run_process
 from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.systems.member_ends import ends_of, next_offset
 from tests.support.waiting import PATIENCE_S, wait_until
-from wakeroll import Consumer
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll.last_will import executor as executor_program
+from wakeroll.last_will.executor_link import command
 from wakeroll_model import feature_levels
-from wakeroll_model.decisions import Membership
 from wakeroll_model.events import Level
 from wakeroll_model.signing import DEV_KEYS
 
@@ -101,13 +102,7 @@ class Program:
 
     def changes(self) -> list[tuple[str, str]]:
         """The ends of its members, each with how."""
-        return [
-            (decision.change, decision.detail if decision.change == "died" else "")
-            for decision in self._coordinator.decided.copy()
-            if isinstance(decision, Membership)
-            and decision.client_id == self.client_id
-            and decision.change in ("died", "left", "expired")
-        ]
+        return ends_of(self._coordinator, self.client_id)
 
     def executors(self) -> list[int]:
         """The processes that look after it."""
@@ -125,19 +120,7 @@ class Program:
 
     def next_offset(self, client_id: str = "") -> int:
         """The offset at which the next member begins."""
-        connection = self._coordinator.connection
-        with Consumer(
-            self.group_id,
-            [self.topic],
-            connection.bootstrap,
-            prefix=connection.topics.prefix,
-            client_id=client_id or f"{self.group_id}-next",
-            consume_from="first",
-        ) as consumer:
-            message = consumer.poll(PATIENCE_S)
-            assert message is not None
-            consumer.put_back()
-            return message.offset() or 0
+        return next_offset(self._coordinator, self.group_id, self.topic, client_id or f"{self.group_id}-next")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -367,17 +350,10 @@ def test_a_listening_executor_speaks_for_the_processes_that_connect(program: Pro
     ended = program.start(POLL)
     wait_until(lambda: "the executor of last wills at unix:" in program.errors(), "it is missed")
 
-    def listen() -> Popen[str]:
-        command = [sys.executable, "-m", "wakeroll_pipeline.cli", "last-will", "--listen", address]
-        executor = Popen(command, stderr=PIPE, text=True)
-        assert executor.stderr is not None
-        assert executor.stderr.readline() == f"last wills are accepted at {address}\n"
-        return executor
-
-    first = listen()
+    first = listening(address)
     first.kill()
     first.wait()
-    second = listen()
+    second = listening(address)
     try:
         wait_until(lambda: is_connected(ended.pid, second.pid), "the process has connected")
         ended.kill()
@@ -387,6 +363,79 @@ def test_a_listening_executor_speaks_for_the_processes_that_connect(program: Pro
         second.terminate()
         assert second.wait(PATIENCE_S) == 0
     assert not (tmp_path / "will.sock").exists()
+
+
+def test_a_listening_executor_that_is_stopped_executes_first_what_is_due(program: Program, tmp_path: Path):
+    """A supervisor stops the application and the executor in one moment, and the signal may come first."""
+    address = f"unix:{tmp_path}/will.sock"
+    program.settings["WAKEROLL_LAST_WILL"] = address
+    executor = listening(address)
+    ended = program.start(POLL)
+    wait_until(lambda: is_connected(ended.pid, executor.pid), "the process has connected")
+    executor.send_signal(signal.SIGSTOP)
+    wait_until(lambda: state_of(executor.pid) == "T", "it is stopped")
+    executor.terminate()
+    ended.kill()
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # all of its threads; its exit status is kept
+    executor.send_signal(signal.SIGCONT)
+    assert executor.wait(PATIENCE_S) == 0
+    assert executor.stderr is not None
+    whose = f"last will of the client {program.client_id!r} of the group {program.group_id!r}"
+    assert executor.stderr.read() == f"executes the {whose}, whose process has ended: SIGKILL\n"
+    program.wait_for_end(("died", "SIGKILL"))
+
+
+def test_an_executor_of_another_release_is_not_used(program: Program, tmp_path: Path):
+    """It would not understand the wills."""
+    address = f"unix:{tmp_path}/will.sock"
+    program.settings["WAKEROLL_LAST_WILL"] = address
+    other = tmp_path / "other.py"
+    other.write_text(Path(executor_program.__file__).read_text().replace('READY = b"ready 1"', 'READY = b"ready 2"'))
+    process = listening(
+        address, [word.replace(executor_program.__file__, str(other)) for word in command("--listen", address[5:])]
+    )
+    try:
+        program.start(POLL)
+        wait_until(lambda: "it is of another release of wakeroll" in program.errors(), "it is noticed")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("{folder}/no/will.sock", "there is no folder {folder}/no; mount one that the applications have, too"),
+        ("{folder}/taken.sock", "another executor listens there"),
+        ("/sys/will.sock", f"user {os.geteuid()} must be able to write to the folder /sys"),
+    ],
+)
+def test_an_executor_that_cannot_listen_names_the_reason(tmp_path: Path, path: str, why: str):
+    first = listening(f"unix:{tmp_path}/taken.sock")
+    try:
+        given = f"unix:{path.format(folder=tmp_path)}"
+        done = run_process([sys.executable, "-m", "wakeroll.last_will", "--listen", given])
+    finally:
+        first.terminate()
+        first.wait(PATIENCE_S)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"cannot listen at {given}: ")
+    assert done.stderr.endswith(f"{why.format(folder=tmp_path)}\n")
+
+
+def test_a_consumer_names_what_is_missing(program: Program, tmp_path: Path):
+    program.settings["WAKEROLL_LAST_WILL"] = f"unix:{tmp_path}/no/will.sock"
+    program.start(POLL)
+    assert f"does not work: there is no {tmp_path}/no/will.sock; `wakeroll last-will` must listen" in program.errors()
+
+
+def listening(address: str, words: Sequence[str] = ()) -> Popen[str]:
+    """Start an executor that listens."""
+    words = words or [sys.executable, "-m", "wakeroll_pipeline.cli", "last-will", "--listen", address]
+    executor = Popen(words, stderr=PIPE, text=True)
+    assert executor.stderr is not None
+    assert executor.stderr.readline() == f"last wills are accepted at {address}\n"
+    return executor
 
 
 def is_connected(pid: int, executor: int) -> bool:

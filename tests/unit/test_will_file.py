@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakeroll.last_will.executor import execute
 from wakeroll.last_will.will_file import Sending, WillFile, read_will
 from wakeroll_model.client_actions import Give
 from wakeroll_model.client_queues import ClientQueue
@@ -161,3 +162,17 @@ def test_a_writer_may_die_at_any_byte(data: st.DataObject, sizes: list[int]):
         assert read(file) == (len(sizes) - 1, {})
     finally:
         file.close()
+
+
+def test_a_will_that_cannot_be_sent_is_named(capfd: pytest.CaptureFixture[str]):
+    """A certificate is read when the process has ended, and the container of the executor may lack it."""
+    login = {"bootstrap.servers": "localhost:9", "security.protocol": "ssl", "ssl.ca.location": "/nowhere/ca.pem"}
+    file = WillFile(Sending(login, "wakeroll.groups", None))
+    write(file, will_of())
+    execute([(file.will_fd, file.progress_fd)], "SIGKILL")
+    file.close()
+
+    said = capfd.readouterr().err.splitlines()[-1]  # Kafka's client has written a line of its own
+    assert said.startswith("cannot execute the last will of the client 'c1' of the group 'billing': ")
+    assert "/nowhere/ca.pem" in said or "ssl.ca.location" in said
+    assert said.endswith("; its session will end")

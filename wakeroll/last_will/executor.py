@@ -24,8 +24,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-READY = b"ready"
-"""Sent to each process that connects."""
+READY = b"ready 1"
+"""Sent to each process that connects; with the number of the format of wills and of these messages, which changes with
+each of their changes, because a listening executor may be of another release."""
 REGISTER, FORGET, END = b"+", b"-", b"."
 """First byte of a message: a will with its number (8 bytes) and three descriptors; the number of one that is not needed
 any more; no will follows, and the executor of this process alone may end."""
@@ -36,6 +37,7 @@ MAX_MESSAGE = 256
 _CLOSED_MS = 60_000
 """How long the kernel may take to report the end of a process after its socket was closed (ms). It closes the files
 first. A process that replaces its program (exec) closes its socket too, and does not end."""
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 _FLUSH_S = 30.0
 """How long to wait for Kafka's acknowledgement (s); the session of the member ends about then anyway."""
 _IMPORTED = ("wakeroll", "confluent_kafka")
@@ -74,26 +76,46 @@ class Executor:
         self._by_fd: dict[int, _Process] = {}
         """Descriptor of a socket or of a process -> the process."""
         self._closing: dict[_Process, float] = {}
-        self._may_end = False
+        self._stop: socket.socket | None = None
+        """Readable when this process has received a signal that stops it."""
         if own is not None:
             self._add(own)
         if listener is not None:
             self._poll.register(listener.fileno(), select.POLLIN)
 
+    def stop_by_signals(self) -> None:
+        """Let SIGTERM and SIGINT end `run`."""
+        self._stop, written = socket.socketpair()
+        written.setblocking(False)
+        for number in _STOPS:
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(written.detach())
+        self._poll.register(self._stop.fileno(), select.POLLIN)
+
     def run(self) -> None:
-        """Wait until there is nobody left to wait for; a listening executor waits for ever."""
+        """Wait until there is nobody left to wait for; a listening executor waits until a signal stops it."""
         while self._listener is not None or self._by_fd:
-            for fd, events in self._poll.poll(_CLOSED_MS if self._closing else None):
-                if self._listener is not None and fd == self._listener.fileno():
-                    self._accept()
-                elif (process := self._by_fd.get(fd)) is None:
-                    continue  # it was removed in this round
-                elif fd == process.pidfd:
-                    self._read(process)  # what it sent before it ended
-                    self._end(process)
-                elif events:
-                    self._read(process)
-            self._drop_closed()
+            found = self._poll.poll(_CLOSED_MS if self._closing else None)
+            self._serve(found)
+            if self._stop is not None and any(fd == self._stop.fileno() for fd, _ in found):
+                self._poll.unregister(self._stop.fileno())
+                while found := self._poll.poll(0):  # a process may have ended just before
+                    self._serve(found)
+                return
+
+    def _serve(self, found: Sequence[tuple[int, int]]) -> None:
+        """Do what there is to do for descriptors."""
+        for fd, events in found:
+            if self._listener is not None and fd == self._listener.fileno():
+                self._accept()
+            elif (process := self._by_fd.get(fd)) is None:
+                continue  # it was removed in this round
+            elif fd == process.pidfd:
+                self._read(process)  # what it sent before it ended
+                self._end(process)
+            elif events:
+                self._read(process)
+        self._drop_closed()
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -142,7 +164,7 @@ class Executor:
             os.close(pidfd)
         elif not _is_its_own(process.link, pidfd):
             with contextlib.suppress(OSError):
-                process.link.send(FAILED + b"the descriptor is that of another process")
+                process.link.send(FAILED + b"the descriptor is not that of the process that connected")
             os.close(pidfd)
         else:
             process.pidfd = pidfd
@@ -174,6 +196,9 @@ class Executor:
         """Execute the wills of a process that has ended."""
         if self._listener is None or os.fork() == 0:  # others may end while this one's broker does not answer
             try:
+                if self._listener is not None:
+                    for number in _STOPS:
+                        signal.signal(number, signal.SIG_IGN)
                 execute(list(process.wills.values()), how_it_ended(process.pidfd))
             finally:
                 os._exit(0)
@@ -188,7 +213,7 @@ def execute(wills: Sequence[tuple[int, int]], died: str) -> None:
         died: how the process ended; empty if that is not known.
     """
     import msgspec
-    from confluent_kafka.cimpl import Producer
+    from confluent_kafka.cimpl import KafkaException, Producer
 
     from wakeroll.last_will.will_file import read_will
     from wakeroll_model.client_keys import ClientSigner
@@ -201,9 +226,14 @@ def execute(wills: Sequence[tuple[int, int]], died: str) -> None:
             continue
         sending, will, progress = found
         settings = repr(sorted(sending.settings.items()))
-        producer = producers.get(settings)
-        if producer is None:
-            producer = producers[settings] = Producer(dict(sending.settings))
+        whose = f"last will of the client {will.client_id!r} of the group {will.group_id!r}"
+        try:
+            producer = producers.get(settings)
+            if producer is None:
+                producer = producers[settings] = Producer(dict(sending.settings))
+        except KafkaException as problem:  # such as a certificate that this container does not have
+            _tell(f"cannot execute the {whose}: {problem.args[0].str()}; its session will end")
+            continue
         key = will.group_id.encode()
         signer = None if sending.client_key is None else ClientSigner(sending.client_key, os.urandom(8).hex())
         for event in will.events(progress, died):
@@ -211,8 +241,16 @@ def execute(wills: Sequence[tuple[int, int]], died: str) -> None:
             if signer is not None:
                 value = signer.sign(sending.topic, key, value)
             producer.produce(sending.topic, value=value, key=key)
+        _tell(f"executes the {whose}, whose process has ended{died and ': '}{died}")
     for producer in producers.values():
-        producer.flush(_FLUSH_S)
+        if unsent := producer.flush(_FLUSH_S):
+            _tell(f"no broker has taken {unsent} events of last wills within {_FLUSH_S:g} s; the sessions will end")
+
+
+def _tell(line: str) -> None:
+    """Write a line to the log of a listening executor; that of a process has none."""
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def how_it_ended(pidfd: int) -> str:
@@ -312,13 +350,24 @@ def _listen(path: str) -> socket.socket:
     return listener
 
 
-def _stop(path: str) -> None:
-    """Accept no more wills, and end when those that are being executed are sent."""
+def _finish(path: str) -> None:
+    """Accept no more wills, and return when those that are being executed are sent."""
     Path(path).unlink(missing_ok=True)
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
-    sys.exit(0)
+
+
+def _why_not(path: str, problem: OSError) -> str:
+    """Return why nobody can listen at a path, and what to do."""
+    folder = Path(path).parent
+    if problem.errno == errno.EADDRINUSE:
+        return "another executor listens there"
+    if not folder.is_dir():
+        return f"there is no folder {folder}; mount one that the applications have, too"
+    if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{problem.strerror}; user {os.geteuid()} must be able to write to the folder {folder}"
+    return problem.strerror or str(problem)
 
 
 def _is_answered(path: str) -> bool:
@@ -350,20 +399,22 @@ def main(arguments: Sequence[str]) -> int:
         try:
             listener = _listen(where)
         except OSError as problem:
-            print(f"cannot listen at {where}: {problem.strerror or problem}", file=sys.stderr)
+            print(f"cannot listen at unix:{where}: {_why_not(where, problem)}", file=sys.stderr)
             return 2
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets children that have ended
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: _stop(where))
     try:
         _import_parts()
     except ImportError as problem:
         if own is not None:
             own.send(FAILED + str(problem).encode()[:MAX_MESSAGE])
         raise
+    executor = Executor(own, listener)
     if listener is not None:
-        print(f"last wills are accepted at unix:{where}", file=sys.stderr)
-    Executor(own, listener).run()
+        executor.stop_by_signals()
+        _tell(f"last wills are accepted at unix:{where}")
+    executor.run()
+    if listener is not None:
+        _finish(where)
     return 0
 
 

@@ -10,12 +10,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import confluent_kafka
 import msgspec
 
 import wakeroll_model
+from wakeroll.errors import InvalidUsage
 from wakeroll.last_will import executor
 from wakeroll.last_will.will_file import WillFile
 
@@ -24,6 +25,8 @@ log = logging.getLogger("wakeroll")
 VARIABLE: Final = "WAKEROLL_LAST_WILL"
 """Environment variable with the address of an executor, or ``off``."""
 OFF: Final = "off"
+LISTEN: Final = "unix:/run/wakeroll/will.sock"
+"""Where an executor listens by default."""
 _UNIX: Final = "unix:"
 _LONGEST_PATH = 107
 _START_S = 10.0
@@ -88,7 +91,7 @@ class ExecutorLink:
         try:
             self._link = _connected(self._address) if self._address else _started()
         except (OSError, subprocess.SubprocessError) as problem:
-            self._lose(str(problem))
+            self._lose(_why_not(self._address, problem) if self._address else str(problem))
             return
         self._link.setblocking(False)
         for will in self._wills:
@@ -115,6 +118,8 @@ class ExecutorLink:
     def _hear(self, message: bytes) -> None:
         if message == executor.READY:
             self._is_noted = False
+        elif message.startswith(executor.READY.split()[0]):
+            self._lose("it is of another release of wakeroll, whose wills are different; use the same release for both")
         elif message.startswith(executor.FAILED):
             self._lose(message[1:].decode(errors="replace"))
         elif not message:
@@ -186,6 +191,27 @@ def link_to(address: str) -> ExecutorLink:
         return _links.setdefault(address, ExecutorLink(address))
 
 
+def listen(name: str, address: str) -> NoReturn:
+    """Replace this process by an executor that listens at an address.
+
+    Args:
+        name: of the setting with the address, for errors.
+        address: as for `path_of`.
+
+    Raises:
+        InvalidUsage: the system does not tell the end of a process, or the address is not valid.
+        OSError: see `command`.
+    """
+    if not is_supported():
+        raise InvalidUsage("last wills need Linux 5.3 or later, with the system calls pidfd_open and memfd_create")
+    try:
+        path = path_of(name, address)
+    except ValueError as problem:
+        raise InvalidUsage(str(problem)) from None
+    program = command("--listen", path)
+    os.execv(program[0], program)  # so its memory is that of the small process
+
+
 def is_supported() -> bool:
     """Return whether this system tells the end of a process: Linux since 5.3 does."""
     try:
@@ -205,6 +231,19 @@ def _connected(path: str) -> socket.socket:
         link.close()
         raise
     return link
+
+
+def _why_not(path: str, problem: Exception) -> str:
+    """Return why this process cannot connect to an address, and what to do."""
+    match problem:
+        case FileNotFoundError():
+            return f"there is no {path}; `wakeroll last-will` must listen there, in a folder that this process has, too"
+        case ConnectionRefusedError():
+            return "nobody listens there any more"
+        case PermissionError():
+            return f"user {os.geteuid()} must be able to enter the folder {Path(path).parent}"
+        case _:
+            return str(problem)
 
 
 def _started() -> socket.socket:

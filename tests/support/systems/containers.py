@@ -92,10 +92,37 @@ class Podman:
         self("run", "--detach", "--name", name, *STRICT, *where, *variables, image, *command)
         return name
 
+    def start_here(self, *command: object, folder: Path, environment: Mapping[str, str], options: Sequence[str]) -> str:
+        """Start a program of this machine as process 1 of a container; return the name of that.
+
+        Its root is a copy of this machine's, which needs no image. `folder` is the only folder that it shares.
+        """
+        name = f"wakeroll-test-{uuid.uuid4().hex[:8]}"
+        variables = [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
+        self._containers.append(name)
+        given = [
+            "--detach",
+            "--name",
+            name,
+            "--network",
+            "host",
+            "--volume",
+            f"{folder}:{folder}",
+            *variables,
+            *options,
+        ]
+        self("run", *given, "--rootfs", "/:O", *command)
+        return name
+
     def logs(self, container: str) -> str:
         """Return what a container has written to standard output and standard error."""
         done = self("logs", container)
         return done.stdout + done.stderr
+
+    def descriptors(self, container: str, kind: str) -> int:
+        """Return how many descriptors of a kind, such as ``pidfd``, process 1 of a container has."""
+        pid = self("inspect", "--format", "{{.State.Pid}}", container).stdout.strip()
+        return sum(str(file.readlink()) == f"anon_inode:[{kind}]" for file in Path(f"/proc/{pid}/fd").iterdir())
 
     def stop(self, container: str, grace_s: int) -> int:
         """Stop a container by SIGTERM, and by SIGKILL after the grace period; return the exit code of its process."""
