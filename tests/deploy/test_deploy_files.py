@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.support.systems.containers import PROGRAMS
+from wakeroll.last_will.executor_link import VARIABLE, path_of
 from wakeroll_pipeline.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
@@ -69,10 +70,10 @@ def test_the_image_has_all_packages_each_with_its_version_and_hashes():
     assert all(hashes for _, hashes in (*packages.values(), *builders.values()))
 
 
-def composed(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Let Compose read the file."""
+def composed(*options: str, file: str = "compose.yaml", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Let Compose read a file."""
     return subprocess.run(
-        [PROGRAMS / "podman-compose", "--file", DEPLOY / "compose.yaml", *options, "config"],
+        [PROGRAMS / "podman-compose", "--file", DEPLOY / file, *options, "config"],
         env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment},
         capture_output=True,
         text=True,
@@ -233,13 +234,36 @@ def test_each_service_has_its_own_keys_only():
     assert {services()[name]["environment"]["WAKEROLL_KEYS"] for name in OURS} == {f"{keys}/keys.toml"}
 
 
+# --- a consumer with last wills ---
+
+
+@needs_podman
+def test_compose_reads_the_consumer_and_the_executor_of_its_last_wills():
+    """Both see the socket, and find the files of the login at one path; only the folder of the socket is written to."""
+    read = yaml.safe_load(composed(file="compose-consumer.yaml", BILLING_IMAGE="billing:1").stdout)["services"]
+    executor, consumer = read["last-will"], read["billing"]
+    address = consumer["environment"][VARIABLE]
+
+    assert executor["entrypoint"] == ["wakeroll", "last-will", "--listen", address]
+    assert executor["volumes"] == consumer["volumes"]
+    assert path_of(VARIABLE, address) == "/run/wakeroll/will.sock"
+    assert "last-will:/run/wakeroll" in executor["volumes"]
+    assert executor["image"] == consumer["image"] == "billing:1"
+    assert "last-will" in consumer["depends_on"], "it is stopped after the consumer"
+    for service in (executor, consumer):
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert {"mem_limit", "pids_limit", "stop_grace_period"} <= service.keys()
+        assert service["logging"] == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "5"}}
+
+
 def test_the_settings_of_units_and_of_compose_exist():
     """A misspelt variable would be ignored."""
     texts = [path.read_text(encoding="utf-8") for path in (DEPLOY / "systemd").iterdir()]
     texts += [(DEPLOY / "compose.yaml").read_text(), (DEPLOY / "container" / "Containerfile").read_text()]
     words = {word for text in texts for word in text.translate(dict.fromkeys(map(ord, "=:#`"), " ")).split()}
     named = {word.removeprefix(PREFIX).lower() for word in words if word.startswith(PREFIX)} - {""}
-    not_settings = {"maven_url", "jars", "settings", "image", "port", "run_memory"}
+    not_settings = {"last_will", "maven_url", "jars", "settings", "image", "port", "run_memory"}
 
     assert {"bootstrap", "log_format", "home", "metrics_port"} <= named
     assert named - not_settings <= set(Settings.__struct_fields__)

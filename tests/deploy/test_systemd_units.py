@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from wakeroll.last_will.executor import FLUSH_S
+from wakeroll.last_will.executor_link import VARIABLE, path_of
 from wakeroll_pipeline.metrics.systemd_reports import LONGEST_PAUSE_S, START_S
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 NAMES = sorted(unit.name for unit in UNITS.glob("*.service"))
+LAST_WILL = "wakeroll-last-will@.service"
+PROCESSES = [name for name in NAMES if name != LAST_WILL]
+"""The units of the control plane."""
 MOST_EXPOSURE = 1.5
 """Systemd's own measure, from 0 (best) to 10; below 2 is called OK, and a service without any hardening has 9.6."""
 
@@ -34,6 +39,7 @@ def analyze(*words: object) -> subprocess.CompletedProcess[str]:
 
 def test_there_is_a_unit_for_each_process():
     assert NAMES == [
+        LAST_WILL,
         "wakeroll-observe.service",
         "wakeroll-run.service",
         "wakeroll-run@.service",
@@ -90,7 +96,7 @@ def test_a_process_cannot_read_keys_that_it_does_not_need(name, own, others):
         assert f"{file}.toml" in (UNITS / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PROCESSES)
 def test_a_unit_has_started_when_its_process_is_ready_and_a_stuck_one_is_restarted(name):
     """Wrong settings end with code 2, and a restart would not mend them."""
     lines = (UNITS / name).read_text(encoding="utf-8").splitlines()
@@ -109,6 +115,20 @@ def test_the_jobs_get_the_signal_before_their_jvm(name):
 
     assert re.search(r"^KillMode=mixed$", text, flags=re.MULTILINE)
     assert re.search(r"^TimeoutStopSec=90$", text, flags=re.MULTILINE)
+
+
+def test_only_its_user_reaches_an_executor_of_last_wills_and_it_ends_after_its_work():
+    """Applications send it their logins. Containers mount its folder, so a restart must not replace that."""
+    lines = (UNITS / LAST_WILL).read_text(encoding="utf-8").splitlines()
+    address = "unix:/run/wakeroll/%i/will.sock"
+
+    assert {"User=%i", "RuntimeDirectory=wakeroll/%i", "RuntimeDirectoryMode=0700"} <= set(lines)
+    assert {"RuntimeDirectoryPreserve=yes", "Restart=always", "RestartPreventExitStatus=2"} <= set(lines)
+    assert f"ExecStart=/opt/wakeroll/bin/wakeroll last-will --listen {address}" in lines
+    assert path_of("--listen", address) == "/run/wakeroll/%i/will.sock"
+    assert f"# An application finds it by {VARIABLE}={address}." in lines
+    [stop_s] = [int(line.removeprefix("TimeoutStopSec=")) for line in lines if line.startswith("TimeoutStopSec=")]
+    assert stop_s > FLUSH_S
 
 
 def test_the_page_installs_the_packages_of_the_image_by_their_hashes():

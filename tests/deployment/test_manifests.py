@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.manifests import FOLDER, RULES, Manifests, Pod, restricted, selects
+from wakeroll.last_will.executor_link import VARIABLE, path_of
 
 RENDER = runpy.run_path(str(FOLDER / "render.py"))
 OVERLAYS = RENDER["OVERLAYS"]
@@ -124,6 +125,46 @@ def test_the_monitors_scrape_every_process_under_the_job_of_its_alerts(manifests
 
 def test_the_alert_rules_are_those_of_prometheus():
     assert RENDER["ALERTS"].read_text(encoding="utf-8") == RENDER["alerts"](), "run `make manifests`"
+
+
+# --- a consumer with last wills ---
+
+CONSUMER = yaml.safe_load((FOLDER / "consumer" / "billing.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_consumer_is_valid(version):
+    kubernetes_validate.validate(CONSUMER, version, strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**CONSUMER, "speck": {}}, version, strict=True)
+
+
+def test_the_executor_of_last_wills_is_a_native_sidecar_that_sees_what_the_consumer_sees():
+    """It starts before the consumer and ends after it; the files of the login have one path in both."""
+    spec = CONSUMER["spec"]["template"]["spec"]
+    [executor], [consumer] = spec["initContainers"], spec["containers"]
+    [address] = [one["value"] for one in consumer["env"] if one["name"] == VARIABLE]
+    path = path_of(VARIABLE, address)
+    folders = {mount["name"] for mount in executor["volumeMounts"] if Path(path).is_relative_to(mount["mountPath"])}
+
+    assert executor["restartPolicy"] == "Always"
+    assert executor["command"] == ["wakeroll", "last-will", "--listen", address]
+    assert executor["startupProbe"]["exec"]["command"] == ["test", "-S", path]
+    assert executor["image"] == consumer["image"], "one release"
+    assert executor["volumeMounts"] == consumer["volumeMounts"]
+    assert [one for one in spec["volumes"] if one["name"] in folders and "emptyDir" in one]
+    scaler = yaml.safe_load((FOLDER / "autoscaling" / "hpa.yaml").read_text(encoding="utf-8"))
+    assert scaler["spec"]["scaleTargetRef"]["name"] == CONSUMER["metadata"]["name"]
+    for container in (executor, consumer):
+        resources = container["resources"]
+        assert resources["requests"]["memory"] == resources["limits"]["memory"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
 # --- components ---

@@ -38,7 +38,7 @@ _CLOSED_MS = 60_000
 """How long the kernel may take to report the end of a process after its socket was closed (ms). It closes the files
 first. A process that replaces its program (exec) closes its socket too, and does not end."""
 _STOPS = (signal.SIGTERM, signal.SIGINT)
-_FLUSH_S = 30.0
+FLUSH_S = 30.0
 """How long to wait for Kafka's acknowledgement (s); the session of the member ends about then anyway."""
 _IMPORTED = ("wakeroll", "confluent_kafka")
 """Packages of which only modules are imported: their `__init__` would import much more."""
@@ -243,8 +243,8 @@ def execute(wills: Sequence[tuple[int, int]], died: str) -> None:
             producer.produce(sending.topic, value=value, key=key)
         _tell(f"executes the {whose}, whose process has ended{died and ': '}{died}")
     for producer in producers.values():
-        if unsent := producer.flush(_FLUSH_S):
-            _tell(f"no broker has taken {unsent} events of last wills within {_FLUSH_S:g} s; the sessions will end")
+        if unsent := producer.flush(FLUSH_S):
+            _tell(f"no broker has taken {unsent} events of last wills within {FLUSH_S:g} s; the sessions will end")
 
 
 def _tell(line: str) -> None:

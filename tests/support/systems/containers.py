@@ -50,7 +50,8 @@ class Podman:
 
     def __call__(self, *words: object, is_checked: bool = True) -> subprocess.CompletedProcess[str]:
         """Run podman; without `is_checked`, a failure is the caller's affair."""
-        done = run_process(["podman", *map(str, words)], **self._environment)
+        # Out of memory, its monitor leaves a file in its working directory.
+        done = run_process(["podman", *map(str, words)], folder=self._folder, **self._environment)
         assert done.returncode == 0 or not is_checked, f"podman {words[0]}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done
 
