@@ -130,10 +130,14 @@ def test_the_will_of_process_1_is_executed_beside_it(podman: Podman, pod: Pod, h
     assert podman("inspect", "--format", "{{.State.ExitCode}}", member.container).stdout.strip() == "137"
 
 
-def test_the_signal_is_known_in_a_shared_namespace_of_processes(podman: Podman, pod: Pod):
-    """As with `shareProcessNamespace` in Kubernetes; then the application is not process 1 of what it sees."""
-    executor = pod.start_executor()
-    member = pod.start_member("--pid", f"container:{executor}")
+@pytest.mark.parametrize("executor_sees", ["the application", "the whole machine"])
+def test_the_signal_is_known_to_an_executor_that_sees_the_process(podman: Podman, pod: Pod, executor_sees: str):
+    """As with `shareProcessNamespace` in Kubernetes, or to a service of the machine, which knows it by another pid."""
+    if executor_sees == "the application":
+        member = pod.start_member("--pid", f"container:{pod.start_executor()}")
+    else:
+        pod.start_executor("--pid", "host")
+        member = pod.start_member()
     podman("kill", "--signal", "KILL", member.container)
     wait_until(lambda: member.ends, "the coordinator knows of an end")
     assert member.ends == [("died", "SIGKILL")]
