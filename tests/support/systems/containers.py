@@ -155,6 +155,6 @@ class Podman:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for container in self._containers:
+        for container in reversed(self._containers):  # one may share the namespaces of an earlier one
             self("rm", "--force", "--time", 0, container, is_checked=False)
         self("volume", "rm", "--force", self.volume, is_checked=False)
