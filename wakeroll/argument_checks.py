@@ -7,9 +7,10 @@ import re
 import socket
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
+from msgspec import Meta
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.expectations import problem_of, shown
@@ -25,6 +26,20 @@ ALLOW_UNKNOWN = "allow_unknown_strategy=True accepts one that only a newer coord
 """End of an error about a strategy, in the words of the SDK."""
 LONGEST_S = 24 * 3_600
 """Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""
+
+
+_PollTimeout = Annotated[float, Meta(ge=1)]
+
+
+def poll_timeout_of(seconds: object) -> float | None:
+    """Return the poll timeout if it is valid; None: there is none.
+
+    Raises:
+        InvalidUsage: it is neither None nor a number of at least 1.
+    """
+    if seconds is None:
+        return None
+    return cast(float, checked("poll_timeout", seconds, _PollTimeout))
 
 
 def checked(name: str, value: object, declared: Any) -> Any:

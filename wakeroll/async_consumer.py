@@ -47,7 +47,13 @@ class AsyncConsumer:
         self, group_id: str, topics: Iterable[str] | dict[str, str], bootstrap: str | Iterable[str], **settings: Any
     ) -> None:
         """Prepare; ``async with`` joins the group. The arguments are those of `Consumer`."""
-        self._make = functools.partial(Consumer, group_id, topics, bootstrap, **settings)
+
+        def make() -> Consumer:
+            consumer = Consumer(group_id, topics, bootstrap, **settings)
+            consumer.join()
+            return consumer
+
+        self._make = make
         self._consumer: Consumer | None = None
         self._thread = CallThread("wakeroll-async")
         """It makes all calls of the consumer, in order."""

@@ -34,6 +34,7 @@ from wakeroll.push.send_back import SendBack
 from wakeroll.push.workers import Handler
 from wakeroll.queue_starts import RETRY_S, OnQueues, QueueStarts
 from wakeroll.reader import Reader
+from wakeroll.thread_stacks import stack_of
 from wakeroll.topic_filters import TopicFilters
 from wakeroll_model.client import Client
 from wakeroll_model.client_actions import Give
@@ -92,9 +93,10 @@ class Consumer:
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
         connect_timeout: float = 10.0,
+        poll_timeout: float | None = 300.0,
         last_will: bool | str = True,
     ) -> None:
-        """Join the group.
+        """Connect to the brokers. The first `poll`, `run` or `fetch`, or `join`, joins the group; so does ``with``.
 
         Args:
             group_id: the group; letters, digits, ``. _ -``.
@@ -132,6 +134,10 @@ class Consumer:
                 all their delivered messages. Unless they were lost, nobody else owns them yet: finish open work here,
                 and call `commit`.
             connect_timeout: seconds to wait for a broker.
+            poll_timeout: seconds without a call of `poll`, `commit` or `fetch`, after which this consumer leaves, so
+                that others get its queues; the next call joins again. `run` leaves when no call has returned for
+                its `handle_timeout`, and no worker is free for the next. None: it stays (Kafka's
+                ``max.poll.interval.ms``).
             last_will: if this process dies, a small process of its own commits at once what was processed, and frees
                 the queues, instead of the end of the session; see docs/last-will.md. An address, such as
                 ``unix:/run/wakeroll/will.sock``: of a ``wakeroll last-will`` that does it; True: the one that the
@@ -145,6 +151,7 @@ class Consumer:
         subscriptions = argument_checks.subscriptions_of(topics)
         self._filters = TopicFilters(subscriptions)
         commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
+        poll_timeout_s = argument_checks.poll_timeout_of(poll_timeout)
         preferences = argument_checks.preferences_of(
             subscriptions,
             consume_from,
@@ -169,11 +176,11 @@ class Consumer:
             found = look(connection, [subscription.topic for subscription in subscriptions], connect_timeout)
             self._reader = Reader(connection)
             undo.callback(self._reader.close)
-            inbox = Inbox(connection, client_id, found.partitions, connect_timeout, found.topic_id)
             undo.pop_all()
         self.group_id = group_id
         self.client_id = client_id
         self._orderly = orderly
+        self._poll_timeout = poll_timeout
         self._on_revoked = on_revoked
         self._connection = connection
         self._connect_timeout = connect_timeout
@@ -186,7 +193,16 @@ class Consumer:
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
         client = Client(group_id, client_id, preferences, commit_interval_ms, about)
         will = will_for(client, connection, last_will)
-        self._control = Control(client, inbox, outbox, self._fetcher.hear, will)
+        me = weakref.ref(self)  # the control thread must not keep this object alive
+        self._control = Control(
+            client,
+            lambda: Inbox(connection, client_id, found.partitions, connect_timeout, found.topic_id),
+            outbox,
+            self._fetcher.hear,
+            will,
+            math.inf if poll_timeout_s is None else poll_timeout_s,
+            lambda: "" if (consumer := me()) is None else consumer._hanging(),
+        )
         self._reader.on_leader_epoch = self._control.note_leader_epoch
         self._reader.leader_epoch_at = self._control.leader_epoch_at
         self._process = OwnProcess("Consumer")
@@ -216,7 +232,18 @@ class Consumer:
         """When `close` leaves the group, by the monotonic clock."""
         leaving = weakref.finalize(self, self._control.abandon)
         leaving.atexit = False  # type: ignore[misc]  # it is a property; at the end, `heartbeat_thread` leaves
-        self._control.start()
+
+    def join(self) -> None:
+        """Join the group now, and not with the first `poll`, `run` or `fetch`; a second call does nothing.
+
+        Queues are assigned soon after, and nothing is read before `poll` or `run`.
+
+        Raises:
+            InvalidUsage: the consumer is closed, or belongs to a forked process.
+            NotReachable: no broker answered in time.
+        """
+        self._refuse_if_left()
+        self._control.join()
 
     def poll(self, timeout: float = 1.0) -> Message | None:
         """Return the next message, or None if none came within `timeout` seconds.
@@ -238,16 +265,19 @@ class Consumer:
         self._begin_polling("poll")
         try:
             try:
+                self._control.join()
                 self._finish()
                 self._recover()
                 self._subscribe(with_retries=False)
                 while True:
+                    self._control.called()
                     self._refuse_if_closed()
                     self._follow()
                     self._control.check()
                     left = max(deadline - time.monotonic(), 0.0)
                     message = self._next(left)
                     if message is not None or not left:
+                        self._control.called()
                         return message
             finally:
                 self._polling.release()
@@ -283,7 +313,14 @@ class Consumer:
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
         """
         self._process.require()
-        return self._fetcher.fetch(queue, offset, wait, max_messages, self._control.check)
+        self._refuse_if_closed()
+        self._control.join()
+        return self._fetcher.fetch(queue, offset, wait, max_messages, self._check)
+
+    def _check(self) -> None:
+        """Raise an error if the membership has ended; a fetch at work calls it repeatedly."""
+        self._control.called()
+        self._control.check()
 
     def run(
         self,
@@ -371,10 +408,13 @@ class Consumer:
                 f"{MAX_TOPICS - 1}; or pass on_error='raise'"
             )
         longest_s = argument_checks.LONGEST_S  # Python's locks cannot wait for `math.inf`
+        hang_timeout = None if self._poll_timeout is None else handle_timeout
         rules = RetryRules(in_place, max_retries, handle_timeout, is_orderly=self._orderly)
         self._begin_polling("run")
         try:
             try:
+                self._control.join()
+                self._control.called()
                 self._finish()
                 self._recover()
                 self._reader.go_on(self._reader.queues)
@@ -401,6 +441,7 @@ class Consumer:
                     orderly=self._orderly,
                     on_revoked=self._on_revoked,
                     name=f"wakeroll-{self.client_id}",
+                    hang_timeout=hang_timeout,
                     clock=self._connection.clock,
                 )
                 self._loop.run(
@@ -489,6 +530,7 @@ class Consumer:
             loop.report()
         elif threading.current_thread() is not self._closer:
             self._refuse_who_must_not_poll()
+        self._control.called()
         counts = self._is_polling or self._finish()
         return self._control.commit(min(timeout, argument_checks.LONGEST_S)) and counts
 
@@ -661,6 +703,7 @@ class Consumer:
             self._closer = None
 
     def __enter__(self) -> Self:
+        self.join()
         return self
 
     def __exit__(
@@ -753,6 +796,14 @@ class Consumer:
         except BaseException:
             control.changed.set()  # a callback failed: the next poll() continues
             raise
+
+    def _hanging(self) -> str:
+        """Describe what the application does instead of the next `poll`, as the end of a sentence."""
+        handed, thread = self._handed, self._poller
+        last = "" if handed is None else f"; its last message is offset {handed[1] - 1} of {handed[0].queue}"
+        if thread is None:
+            return last
+        return f"{last}; thread {thread.name!r} is here:\n{stack_of(thread.ident)}"
 
     def _tell(self, callback: OnQueues | None, queues: list[Queue]) -> None:
         if callback is not None and queues:

@@ -35,6 +35,8 @@ LEAVE_S = 1.0
 """How long to wait for the thread to end, which it does within a slice (s)."""
 END_S = 3.0
 """How long the end of the interpreter waits at most for members that leave (s); it takes that long without a broker."""
+LONGEST_STEP_S = 1.0
+"""Longest time between two rounds of the thread that counts as time in which the application did not poll (s)."""
 FLUSH_S = 0.1
 """How long to wait for acknowledgements before looking whether a commit still waits for them (s)."""
 LOOK_S = 5.0
@@ -66,28 +68,43 @@ class Control:
     def __init__(
         self,
         client: Client,
-        inbox: Inbox,
+        open_inbox: Callable[[], Inbox],
         outbox: Outbox,
         on_answer: Callable[[Wake | Rejected], None],
         will: MemberWill | None = None,
+        poll_timeout_s: float = NEVER_S,
+        hanging: Callable[[], str] = str,
     ) -> None:
-        """Prepare; `start` joins the group.
+        """Prepare; `join` joins the group.
 
         Args:
             client: the pure client.
-            inbox: inbox of the client.
+            open_inbox: opens the inbox of the client, when it joins.
             outbox: outbox of the client's group.
             on_answer: called in the control thread with each decision that may answer a pull.
             will: last will of the client; None if it has none.
+            poll_timeout_s: the client leaves if nobody calls `called` for so long (s), until somebody does.
+            hanging: describes what the application does instead, for the log; empty if that is not known.
         """
         self.changed = Flag()
         """Set when the application's thread must apply a change of the assignment."""
         self._client = client
         self._log = MembershipLog(client.group_id, client.client_id)
-        self._inbox = inbox
+        self._open_inbox = open_inbox
+        self._inbox: Inbox | None = None
+        """None before `join`."""
         self._outbox = outbox
         self._on_answer = on_answer
         self._will = will
+        self._poll_timeout_s = poll_timeout_s
+        self._hanging = hanging
+        self._idle_s = 0.0
+        """Time since the last call of `called`, as far as the control thread has run (s)."""
+        self._looked_s = 0.0
+        """When the control thread added to that time, by the monotonic clock."""
+        self._has_joined = False
+        self.is_away = False
+        """Whether this client has left because the application does not read."""
         self._look_s = 0.0
         """When to look for the executor of the will again, by the monotonic clock."""
         self._pid = os.getpid()
@@ -112,11 +129,24 @@ class Control:
         """Waits for acknowledgements while a call of `commit` does."""
         self._thread = threading.Thread(target=self._run, name=f"wakeroll-{client.client_id}", daemon=True)
 
-    def start(self) -> None:
-        """Join the group and start the control thread."""
-        _members.add(self)
-        self._ask(self._join)
-        self.beside(self._thread.start)
+    def join(self) -> None:
+        """Join the group and start the control thread; do nothing if it has joined before.
+
+        Raises:
+            NotReachable: the broker does not answer.
+        """
+        if not self._has_joined:
+            self._calls.ask(self._begin)
+
+    def called(self) -> None:
+        """Note that the application reads, or does other work for its queues; come back if this client is away."""
+        self._idle_s = 0.0
+        if self.is_away:
+            self._ask(self._come_back)
+
+    def step_out(self, why: str) -> None:
+        """Leave until `called` is called; `why` is the end of a sentence about the application."""
+        self._ask(lambda: self._step_out(why))
 
     def beside(self, call: Callable[[], _Result]) -> _Result:
         """Make a call in a thread that no signal handler interrupts; return its result.
@@ -200,6 +230,8 @@ class Control:
         Raises:
             WakerollError: the control thread failed, before the call or during it; its exception is the cause.
         """
+        if not self._has_joined:
+            return True  # nothing was delivered
         deadline = time.monotonic() + timeout
         answer: SimpleQueue[bool] = SimpleQueue()
         self._ask(lambda: self._begin_commit(deadline, answer))
@@ -258,6 +290,31 @@ class Control:
         """Begin to leave the group, and return; nobody uses this object any more."""
         if os.getpid() == self._pid:
             self._calls.do(lambda: self._leave(LEAVE_S))
+
+    def _begin(self) -> None:
+        if self._has_joined or self._has_left:
+            return
+        self._inbox = self._open_inbox()
+        self._has_joined = True
+        _members.add(self)
+        self._locked(self._join)
+        self._thread.start()
+
+    def _step_out(self, why: str) -> None:
+        outputs = self._client.step_out(now_ms())
+        if outputs:
+            log.warning(
+                "client %r of group %r leaves until its application reads again, so that others get its queues: %s",
+                self.client_id,
+                self.group_id,
+                why,
+            )
+            self._do(outputs)
+
+    def _come_back(self) -> None:
+        if self.is_away:
+            self.is_away = False
+            self._join()
 
     def _leave(self, timeout: float) -> None:
         if self._has_left:
@@ -345,11 +402,13 @@ class Control:
         self._waiting = waiting
 
     def _run(self) -> None:
+        inbox, self._looked_s = self._inbox, time.monotonic()
+        assert inbox is not None
         try:
             if self._will is not None:
                 self._will.begin()
             while not self._stopping.is_set():
-                decisions = self._inbox.poll(SLICE_S)
+                decisions = inbox.poll(SLICE_S)
                 for decision in decisions:
                     if isinstance(decision, Wake | Rejected):
                         self._on_answer(decision)
@@ -358,15 +417,16 @@ class Control:
                     if isinstance(decision, Membership) and decision.group_id == self.group_id:
                         self._log.conflict(decision.detail)
                 self._outbox.serve()
-                deaf = self._inbox.is_deaf(self._client.session_timeout_ms)
+                deaf = inbox.is_deaf(self._client.session_timeout_ms)
                 with self._lock:
                     for decision in decisions:
                         self._do(self._client.hear(decision, now_ms()))
                     self._do(self._client.on_time(now_ms()))
-                    if self._inbox.was_replaced():
+                    if inbox.was_replaced():
                         self._do(self._client.start_over())
                     elif deaf:
                         self._do(self._client.give_up())
+                    self._step_out_if_idle()
                 self._look()
                 if time.monotonic() >= self._leave_by_s:
                     self._leave_by_s = NEVER_S
@@ -377,7 +437,16 @@ class Control:
             with self._lock:
                 self._answer_commits()
         finally:
-            self._inbox.close()
+            inbox.close()
+
+    def _step_out_if_idle(self) -> None:
+        """Leave if the application has not read for too long. The caller holds the lock."""
+        now_s = time.monotonic()
+        # A process that was suspended has not called anything either: that does not count.
+        self._idle_s += min(now_s - self._looked_s, LONGEST_STEP_S)
+        self._looked_s = now_s
+        if self._idle_s > self._poll_timeout_s and not self.is_away:
+            self._step_out(f"it has not polled for {self._idle_s:.0f} s{self._hanging()}")
 
     def _look(self) -> None:
         if self._will is not None and (now_s := time.monotonic()) >= self._look_s:
@@ -445,8 +514,11 @@ class Control:
         if not dropped.comes_back:
             self._ended = dropped
             return
-        if dropped.reason in ("silent", "deaf"):  # out of reach for long: the inbox may be another one meanwhile
-            self._inbox.suspect()
+        if dropped.reason == "idle":
+            self.is_away = True
+            return
+        if dropped.reason in ("silent", "deaf") and self._inbox is not None:
+            self._inbox.suspect()  # it was out of reach for long, and may be another one meanwhile
         self._join()
 
     def _join(self) -> None:
@@ -480,6 +552,8 @@ class Control:
                 return f"{who} could not receive decisions: its partition of the inbox was not readable, or was lost"
             case "epoch":
                 return f"{who} sent an epoch that the coordinator never assigned"
+            case "idle":
+                return f"{who} left because its application does not read"
             case "silent":
                 return f"{who} expired: Kafka acknowledged no heartbeat for almost {client.session_timeout_ms} ms"
 

@@ -61,6 +61,9 @@ class MembershipLog:
     def ended(self, dropped: Dropped, why: str) -> None:
         """Note that an instance ended, and its queues with it; `why` is a sentence."""
         count = len(dropped.queues)
+        if dropped.reason == "idle":
+            log.debug("%s; %d of its queues dropped", why, count)
+            return
         if not dropped.comes_back:
             log.warning("%s; %d of its queues dropped; it does not rejoin", why, count)
         else:

@@ -168,6 +168,15 @@ class Client:
         self._holding.clear()
         return [*commits, Send(self._unregister(), now_ms)]
 
+    def step_out(self, now_ms: int) -> list[Output]:
+        """Leave as `leave` does, because the application does not read; `join` comes back."""
+        queues = tuple(self._holding.queues())
+        outputs = self.leave(now_ms)
+        if not outputs:
+            return []
+        self._leaving, self.instance_id = False, ""
+        return [*outputs, Dropped(queues, "idle")]
+
     # --- input ---
 
     def hear(self, decision: AnyDecision, now_ms: int) -> list[Output]:

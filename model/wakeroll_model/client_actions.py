@@ -8,8 +8,9 @@ from wakeroll_model.decisions import FencedReason, OtherFilter, Start
 from wakeroll_model.events import Commit, Failures, Heartbeat, Unregister
 from wakeroll_model.queue import Queue
 
-DropReason = FencedReason | Literal["silent"]
-"""Why an instance ended; ``silent``: Kafka acknowledged no heartbeat for longer than the session timeout."""
+DropReason = FencedReason | Literal["silent", "idle"]
+"""Why an instance ended; ``silent``: Kafka acknowledged no heartbeat for longer than the session timeout; ``idle``: the
+application does not read."""
 
 
 class Send(Struct, frozen=True):
@@ -54,8 +55,11 @@ class Dropped(Struct, frozen=True):
 
     @property
     def comes_back(self) -> bool:
-        """Whether to call `Client.join` with a new instance_id; otherwise report the end to the application."""
-        return self.reason in ("expired", "deaf", "epoch", "silent")
+        """Whether to call `Client.join` with a new instance_id; if ``idle``, once the application reads again.
+
+        Otherwise report the end to the application.
+        """
+        return self.reason in ("expired", "deaf", "epoch", "silent", "idle")
 
 
 class OthersChanged(Struct, frozen=True):

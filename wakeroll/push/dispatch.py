@@ -4,12 +4,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from confluent_kafka import Message
 
 from wakeroll.push.queue_work import Batch, Part, QueueWork
 from wakeroll.retry_clock import RetryClock
 from wakeroll_model.client_actions import Give
+
+
+class Call(NamedTuple):
+    """A call of the handler that has not returned."""
+
+    batch: Batch
+    begun_ms: int
+    """When it began, by the clock of retries."""
+    thread_id: int
+    """The thread that makes it."""
 
 
 class Dispatch:
@@ -38,7 +49,13 @@ class Dispatch:
         self._on_advance = on_advance
         self._now_ms = clock.now_ms
         self._begun_ms: dict[Batch, int] = {}
-        """Batch at work -> when its call began."""
+        """Batch at work, in time -> when its call began."""
+        self._calls: dict[Batch, Call] = {}
+        """Batch -> its call, also if it is overdue."""
+        self._progress_ms = clock.now_ms()
+        """When a call began or returned last."""
+        self._waited_ms = self._progress_ms
+        """When no batch was ready last, as far as `hanging` has seen."""
         self._ready: deque[Batch] = deque()
         self._work = threading.Condition(self.lock)
         """Notified when a batch is ready, or on `close`."""
@@ -49,6 +66,11 @@ class Dispatch:
         self._is_awaited = False
         """Whether somebody waits for progress."""
         self._is_closed = False
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether a thread waits for a batch."""
+        return self._idle > 0
 
     @property
     def is_ready(self) -> bool:
@@ -102,6 +124,31 @@ class Dispatch:
                 batch.is_overdue = True
         return [(batch, self.fail(batch)) for batch in late]
 
+    def hanging(self, timeout: float, has_idle: Callable[[], bool]) -> list[Call]:
+        """Return the calls at work, if no call has begun or ended for `timeout` seconds, although one could.
+
+        One could if no worker is free, or if a batch was ready all the time: tasks that are free cannot take it while
+        another one blocks their event loop. The loop of `run` calls this in each round.
+
+        Args:
+            timeout: seconds.
+            has_idle: returns whether a worker waits for a batch.
+        """
+        with self.lock:
+            now_ms = self._now_ms()
+            if not self._ready:
+                self._waited_ms = now_ms
+            since_ms = max(self._progress_ms, self._waited_ms) if has_idle() else self._progress_ms
+            if not self._calls or now_ms - since_ms <= timeout * 1_000:
+                return []
+            return sorted(self._calls.values(), key=lambda call: call.begun_ms)
+
+    def returned(self, batch: Batch) -> None:
+        """Note that the call of a batch has returned, in whatever way."""
+        with self.lock:
+            self._calls.pop(batch, None)
+            self._progress_ms = self._now_ms()
+
     def put_back(self, batch: Batch) -> None:
         """Hand out a batch again that waited for its next attempt."""
         with self.lock:
@@ -131,6 +178,8 @@ class Dispatch:
         while True:
             with self.lock:
                 if finished is not None:
+                    self._calls.pop(finished, None)
+                    self._progress_ms = self._now_ms()
                     if finished.state == "running":
                         self._finish(finished)
                     if finished.is_overdue and wait:
@@ -146,6 +195,7 @@ class Dispatch:
                     self._work.notify()  # one worker wakes the next: as many are awake as there is work for
             if batch is None or self._may_handle(batch.work):
                 return batch
+            self.returned(batch)
             self._abandon(batch)
 
     def fail(self, batch: Batch) -> bool:
@@ -228,7 +278,9 @@ class Dispatch:
         while self._ready and not self._is_closed and self.problem is None:
             batch = self._ready.popleft()
             if batch.work.begin(batch):
-                self._begun_ms[batch] = self._now_ms()
+                self._progress_ms = now_ms = self._now_ms()
+                self._begun_ms[batch] = now_ms
+                self._calls[batch] = Call(batch, now_ms, threading.get_ident())
                 return batch
         return None
 

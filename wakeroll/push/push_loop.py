@@ -12,7 +12,7 @@ from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.name_lists import names_of
 from wakeroll.push.delayed_messages import DelayedMessages
-from wakeroll.push.dispatch import Dispatch
+from wakeroll.push.dispatch import Call, Dispatch
 from wakeroll.push.failure_handling import FailureHandling, RetryRules
 from wakeroll.push.limits import PushLimits
 from wakeroll.push.queue_work import Batch, QueueWork, offset_of
@@ -21,6 +21,7 @@ from wakeroll.push.workers import Handler, workers_for
 from wakeroll.queue_starts import OnQueues, QueueStarts
 from wakeroll.reader import Move, Reader
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
+from wakeroll.thread_stacks import stack_of
 from wakeroll_model.client_actions import Give
 from wakeroll_model.config import NEVER_MS
 from wakeroll_model.queue import Queue
@@ -60,6 +61,7 @@ class PushLoop:
         orderly: bool,
         on_revoked: OnQueues | None,
         name: str,
+        hang_timeout: float | None = None,
         clock: RetryClock = SYSTEM_CLOCK,
     ) -> None:
         """Prepare; `run` starts threads.
@@ -76,6 +78,7 @@ class PushLoop:
             orderly: whether a queue's messages are handled in order of offset.
             on_revoked: called with queues that are released or lost, when no call is at work on them.
             name: of the workers' threads.
+            hang_timeout: the consumer leaves if no call returns and no worker is free for so long (s); None: it stays.
             clock: decides when failed messages are due.
         """
         self._control = control
@@ -104,6 +107,7 @@ class PushLoop:
             None if rules is None else FailureHandling(self._dispatch, sender, rules, control.client_id, clock)
         )
         self._report_due_ms = 0
+        self._hang_timeout = hang_timeout
         self._sender = sender
         on_failure = self._fail if self._failures is None else self._failures.handle
         self._workers = workers_for(handler, limits.workers, self._dispatch, on_failure, name)
@@ -131,6 +135,7 @@ class PushLoop:
             self._control.beside(self._workers.start)
             while goes_on() and self._dispatch.problem is None:
                 self._control.check()
+                self._look_for_hang()
                 self._clock.on_round(self.idle_until_ms)
                 self._follow()
                 self._take()
@@ -232,6 +237,23 @@ class PushLoop:
             control.changed.set()  # a callback failed: the next run() continues
             raise
 
+    def _look_for_hang(self) -> None:
+        """Leave while no worker can handle a message; come back when one can."""
+        if self._hang_timeout is None:
+            self._control.called()
+            return
+        calls = self._dispatch.hanging(self._hang_timeout, self._workers.has_idle)
+        if not calls:
+            self._control.called()
+        elif not self._control.is_away:
+            self._control.step_out(f"all its workers hang{''.join(map(self._described, calls))}")
+
+    def _described(self, call: Call) -> str:
+        batch, for_s = call.batch, (self._clock.now_ms() - call.begun_ms) / 1_000
+        where = f"{batch.work.give.queue}, offsets {batch.first} to {batch.last}"
+        stack = self._workers.stack_of(batch) or stack_of(call.thread_id)
+        return f"; since {for_s:.0f} s with {where}; its thread is here:\n{stack}"
+
     def _take(self) -> None:
         """Read messages, and let the workers have those that may be handled now."""
         self._go_on_where_settled()
@@ -320,6 +342,8 @@ class PushLoop:
         self._failures.put_back_due()
         for batch in self._failures.handle_overdue():
             self._control.beside(partial(self._workers.replace, batch))
+        if self._workers.is_short():
+            self._control.beside(self._workers.fill)
         if self._dispatch.is_ready:
             self._workers.wake()  # also for messages that no round of reading has added
         if self._failures.report and now_ms() >= self._report_due_ms:

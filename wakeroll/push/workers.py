@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import threading
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol, cast
@@ -21,6 +22,8 @@ returns None; otherwise it returns `Retry`, `DeadLetter` or a list of these."""
 OnFailure = Callable[[Batch, object], None]
 """Called with a batch whose call did not process all messages, and its result or exception."""
 
+_FRAMES = 12
+"""Innermost calls of a task that are shown."""
 JOIN_S = 1.0
 """How long to wait for the threads that have nothing more to do (s)."""
 
@@ -38,6 +41,18 @@ class Workers(Protocol):
 
     def replace(self, batch: Batch, /) -> None:
         """Let another worker take the place of the one whose call is overdue."""
+
+    def is_short(self) -> bool:
+        """Return whether one could not be replaced, and `fill` may help now."""
+
+    def fill(self) -> None:
+        """Replace those that could not be replaced before."""
+
+    def has_idle(self) -> bool:
+        """Return whether a worker waits for a batch. Any thread may call it."""
+
+    def stack_of(self, batch: Batch, /) -> str:
+        """Return where the call of a batch is; empty if that is where its thread is."""
 
     def end(self) -> None:
         """Let the workers end, after `Dispatch.close`; a thread whose handler does not return ends when it does."""
@@ -79,6 +94,8 @@ class _Threads:
         """Most threads, with those whose calls are overdue: each holds memory until its call returns."""
         self._count = count
         self._threads: list[threading.Thread] = []
+        self._missing = 0
+        """Threads whose calls are overdue, and which no other has replaced yet."""
 
     def start(self) -> None:
         for _ in range(self._count):
@@ -88,10 +105,24 @@ class _Threads:
         """Do nothing: the threads wait for a batch in `Dispatch.next`."""
 
     def replace(self, _batch: Batch, /) -> None:
-        """Start one more thread, unless there are too many whose calls do not return."""
+        self._missing += 1
+        self.fill()
+
+    def is_short(self) -> bool:
+        return self._missing > 0 and sum(thread.is_alive() for thread in self._threads) < self._most
+
+    def fill(self) -> None:
+        """Start a thread for each missing one, unless there are too many whose calls do not return."""
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        if len(self._threads) < self._most:
+        while self._missing and len(self._threads) < self._most:
+            self._missing -= 1
             self._start()
+
+    def has_idle(self) -> bool:
+        return self._dispatch.has_idle
+
+    def stack_of(self, _batch: Batch, /) -> str:
+        return ""  # that of its thread
 
     def end(self) -> None:
         """Do nothing: the threads end after `Dispatch.close`."""
@@ -119,14 +150,14 @@ class _Threads:
                     result = handler(batch.messages.copy())  # an application may take its list apart
                 except Exception as problem:
                     result = problem
-                if batch.is_overdue:
-                    return  # another thread has taken this one's place
-                if result is None:
+                if result is None and not batch.is_overdue:
                     finished = batch
                     continue
-                self._on_failure(batch, result)
+                dispatch.returned(batch)
+                if not batch.is_overdue:
+                    self._on_failure(batch, result)
                 if batch.is_overdue:
-                    return
+                    return  # another thread takes this one's place
         except BaseException as problem:
             # SystemExit, too, is raised again where the application waits. The code of a result or of an exception,
             # such as its __str__, may raise anything.
@@ -174,6 +205,27 @@ class _Tasks:
     def replace(self, batch: Batch, /) -> None:
         """Cancel the call, and start another task."""
         self._call(self._replace, batch)
+
+    def is_short(self) -> bool:
+        return False
+
+    def fill(self) -> None:
+        """Do nothing: tasks are always replaced."""
+
+    def has_idle(self) -> bool:
+        return bool(self._idle)
+
+    def stack_of(self, batch: Batch, /) -> str:
+        """Return where the task of a batch waits; empty if it runs, or another one has taken its place."""
+        task = self._calls.get(batch)
+        coroutine = None if task is None else task.get_coro()
+        if coroutine is None or getattr(coroutine, "cr_running", True):
+            return ""
+        frames = []
+        while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+            frames.append((frame, frame.f_lineno))
+            coroutine = getattr(coroutine, "cr_await", None)
+        return "".join(traceback.StackSummary.extract(iter(frames[-_FRAMES:])).format()).rstrip()
 
     def end(self) -> None:
         self._is_ended = True
@@ -264,11 +316,13 @@ class _Tasks:
             finally:
                 self._calls.pop(batch, None)
             if batch.is_overdue:
+                dispatch.returned(batch)
                 self._tasks.discard(me)
                 return  # another task takes this one's place
             if result is None:
                 finished = batch
                 continue
+            dispatch.returned(batch)
             try:
                 self._on_failure(batch, result)
             except BaseException as problem:  # of the code of a result or of an exception, such as its __str__

@@ -49,8 +49,8 @@ class Lease:
         preferences = Preferences(subscriptions=[Subscription(topic=topic)])
         client = Client(group_id, client_id, preferences, None, about_of("", "", {}))
         will = will_for(client, connection, True)
-        self._control = Control(client, inbox, Outbox(connection, group_id), on_answer, will)
-        self._control.start()
+        self._control = Control(client, lambda: inbox, Outbox(connection, group_id), on_answer, will)
+        self._control.join()
 
     def is_held(self) -> bool:
         """Return whether this process has the lease now.

@@ -532,7 +532,8 @@ class SimulatedClient:
         self._connection = connection
         self._filters = TopicFilters(subscriptions)
         outbox = SimulatedOutbox(world, lambda: self.cut_until_s)
-        self._control = Control(client, SimulatedInbox(world, client_id), outbox, lambda _: None)  # type: ignore[arg-type]
+        inbox: Any = SimulatedInbox(world, client_id)
+        self._control = Control(client, lambda: inbox, outbox, lambda _: None)  # type: ignore[arg-type]
         self._selection = MessageSelection(self._control, self.reader, self._filters)
         self._starts = QueueStarts(self._control, self.reader, self._assigned)
         self._stopping = self._leaving = False
@@ -580,7 +581,7 @@ class SimulatedClient:
 
     def _run(self) -> None:
         world = self._world
-        self._control.start()
+        self._control.join()
         while True:
             plan = world.plan
             self._loop = PushLoop(
