@@ -22,7 +22,15 @@ from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.local_page import local_page
 from wakeroll_pipeline.local.local_system import LocalSystem, Stopped, local_system
-from wakeroll_pipeline.local.story_checks import GroupView, Watcher, balance, doubly_owned, read_handled, repeats
+from wakeroll_pipeline.local.story_checks import (
+    GroupView,
+    Watcher,
+    balance,
+    doubly_owned,
+    read_handled,
+    repeats,
+    takeover,
+)
 from wakeroll_pipeline.local.story_queries import show_answers
 from wakeroll_pipeline.local.traffic import Probe, Traffic, configure
 from wakeroll_pipeline.settings import Settings
@@ -32,8 +40,10 @@ GROUP = "billing"
 QUEUES = 8
 PER_SECOND = 200
 SESSION_MS = 18_000
-"""Session timeout (ms), after which a killed consumer's queues move. A client stops 3 s earlier, and busy cores may
-delay answers by 10 s."""
+"""Session timeout (ms), after which the queues of a killed consumer move that has no last will. A client stops 3 s
+earlier, and busy cores may delay answers by 10 s."""
+NO_WILL = "c3"
+"""The consumer that has none, so that both ways can be seen."""
 STOPPED = 130
 """Exit code of a demo that was stopped before its end."""
 _STEP_S = 180.0
@@ -131,26 +141,23 @@ class Story:
         self._show(since_ms)
         self._until_all_consume({"c1", "c2", "c3"}, since_ms)
 
-        out.rule("c2 is killed (SIGKILL)")
-        since_ms = now_ms()
-        self._consumers["c2"].kill()
-        self._until("the queues are 4/4", lambda view: view.shares == [4, 4] and _owners(view) == {"c1", "c3"}, QUEUES)
-        self._show(since_ms)
-
-        self._until_caught_up()
+        out.rule("c2 is killed (SIGKILL), and its last will takes effect")
+        self._kill("c2")
+        out.rule(f"{NO_WILL}, which has no last will, is killed: its session must end")
+        self._kill(NO_WILL)
         self._graceful_ns = time.time_ns()
         out.rule("two more join: all continue, nothing is repeated")
         since_ms = now_ms()
         for client_id in ("c4", "c5"):
             self._start(client_id)
-        self._until("the queues are 2/2/2/2", lambda view: view.shares == [2, 2, 2, 2])
+        self._until("the queues are 3/3/2", lambda view: view.shares == [3, 3, 2])
         self._show(since_ms)
         self._until_all_consume({"c4", "c5"}, since_ms)
 
         out.rule("c4 leaves in good order")
         since_ms = now_ms()
         self._consumers["c4"].stop()
-        self._until("the queues are 3/3/2", lambda view: view.shares == [3, 3, 2] and "c4" not in _owners(view), QUEUES)
+        self._until("the queues are 4/4", lambda view: view.shares == [4, 4] and "c4" not in _owners(view), QUEUES)
         self._show(since_ms)
 
         out.rule("a client sends bad data")
@@ -170,7 +177,7 @@ class Story:
     def reckon(self) -> bool:
         """Print the message counts from the consumers' own logs; return whether all checks succeed.
 
-        The checks: no message is lost, no queue has two owners at once, and only the kill causes repetitions.
+        The checks: no message is lost, no queue has two owners at once, and only the kills cause repetitions.
         """
         handled = read_handled(self._logs())
         result = balance(self._traffic.produced, handled)
@@ -195,12 +202,28 @@ class Story:
                 *("--group", GROUP, "--client", client_id, "--topic", self.topic),
                 *("--log", str(self._handled / client_id)),
                 *(("--kafka-config", login) if login else ()),
+                *(("--no-last-will",) if client_id == NO_WILL else ()),
             ],
             log=self._system.settings.logs / f"{client_id}.log",
         )
         self._consumers[client_id] = child
         child.start()
         self._stack.callback(child.stop)
+
+    def _kill(self, client_id: str) -> None:
+        """Kill a consumer, wait until others have its queues and have caught up, and print what that cost."""
+        queues = {queue_id for queue_id, given in self._watcher.view().owners.items() if given.to == client_id}
+        since_ms = now_ms()
+        self._consumers[client_id].kill()
+        killed_ns = time.time_ns()
+        self._until(f"{client_id} has no queues", lambda view: client_id not in _owners(view), QUEUES)
+        self._show(since_ms)
+        self._until_caught_up()
+        after = takeover(read_handled(self._logs()), client_id, queues, killed_ns)
+        out.print(
+            f"first message of each of its queues at the next owner: {after.first_s:.1f} to {after.last_s:.1f} s after "
+            f"the kill; repeated messages: {after.repeated}"
+        )
 
     def _logs(self) -> dict[str, Path]:
         return {client_id: self._handled / client_id for client_id in self._consumers}

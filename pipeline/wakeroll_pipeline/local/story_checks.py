@@ -140,6 +140,34 @@ def repeats(handled: list[Handled], since_ns: int) -> int:
     return again
 
 
+@dataclass(frozen=True)
+class Takeover:
+    """What a killed consumer's queues had to wait for."""
+
+    first_s: float
+    """From the kill to the first message of the first of its queues at another consumer (s)."""
+    last_s: float
+    """The same for the last one (s)."""
+    repeated: int
+    """Messages that it had handled, and others handled again."""
+
+
+def takeover(handled: list[Handled], client_id: str, queues: set[int], killed_ns: int) -> Takeover:
+    """Return how the queues of a consumer went on after it was killed, at this machine's time.
+
+    Args:
+        handled: by start, with a message of each of its queues by another consumer after the kill.
+        client_id: the consumer.
+        queues: the queues that it had.
+        killed_ns: when it was killed.
+    """
+    its = {(one.queue_id, one.offset) for one in handled if one.client_id == client_id}
+    others = [one for one in handled if one.client_id != client_id and one.start_ns >= killed_ns]
+    firsts = [min(one.start_ns for one in others if one.queue_id == queue_id) - killed_ns for queue_id in queues]
+    repeated = sum((one.queue_id, one.offset) in its for one in others)
+    return Takeover(min(firsts) / 1e9, max(firsts) / 1e9, repeated)
+
+
 def doubly_owned(handled: list[Handled], grants: Mapping[int, int]) -> set[int]:
     """Return the queues that two clients owned at the same time, according to their logs.
 

@@ -20,6 +20,7 @@ def main(arguments: list[str]) -> int:
     for name in ("--bootstrap", "--prefix", "--group", "--client", "--topic", "--log"):
         parser.add_argument(name, required=True)
     parser.add_argument("--kafka-config", type=Path)
+    parser.add_argument("--no-last-will", action="store_true")
     given = parser.parse_args(arguments)
     stopping = False
 
@@ -38,6 +39,7 @@ def main(arguments: list[str]) -> int:
         kafka_config=read_properties(given.kafka_config) if given.kafka_config else None,
         client_id=given.client,
         consume_from="first",
+        last_will=not given.no_last_will,
     )
     with consumer:
         while not stopping:

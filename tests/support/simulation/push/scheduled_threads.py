@@ -110,6 +110,7 @@ class Scheduler:
 
         threads = SimpleNamespace(
             Thread=make_thread,
+            get_ident=lambda: 0,  # for the log only
             Lock=of(ScheduledLock),
             RLock=of(ScheduledLock),
             Condition=of(ScheduledCondition),
