@@ -117,7 +117,8 @@ class WillFile:
         self._active = _BODIES, 0
         """Place and length of the newest will."""
         self._places: dict[Queue, _Place] = {}
-        self._last: _Place | None = None
+        self._last: tuple[Give | None, memoryview, int, int] = None, memoryview(b""), 0, 0
+        """Assignment of the last note, its words, the index of the first one, and its tag: found without a search."""
         self._free: list[int] = []
         self._room = 0
         self._tag = 0
@@ -125,13 +126,16 @@ class WillFile:
 
     def note(self, give: Give, offset: int) -> None:
         """Note that the application has processed all messages of this assignment below an offset."""
-        place = self._last
-        if place is None or place.give is not give:
+        known, words, at, tag = self._last
+        if known is not give:
             place = self._places.get(give.queue)
             if place is None or place.give != give:
                 return
-            self._last = place
-        _store(place.words, place.at, place.slot.tag, offset)
+            self._last = _, words, at, tag = give, place.words, place.at, place.slot.tag
+        try:
+            words[at] = (offset + 1) * _TAGS + tag
+        except ValueError:  # more than 2**47: no queue has so many messages, and none is lost without it
+            words[at] = _NONE
 
     def keep(self, give: Give, offset: int | None) -> None:
         """Note that no commit of this assignment passes an offset; None: all that is processed may be committed."""
@@ -171,7 +175,7 @@ class WillFile:
     def close(self) -> None:
         """Close the files; whoever has a copy of their descriptors can still read them."""
         self._places.clear()
-        self._last = None
+        self._last = None, memoryview(b""), 0, 0
         os.close(self.will_fd)
         os.close(self.progress_fd)
 
@@ -238,7 +242,7 @@ def _body_of(will_fd: int, header_at: int) -> tuple[int, bytes] | None:
 def _store(words: memoryview, at: int, tag: int, number: int) -> None:
     try:
         words[at] = (number + 1) * _TAGS + tag
-    except ValueError:  # more than 2**47: no queue has so many messages, and none is lost without it
+    except ValueError:
         words[at] = _NONE
 
 
