@@ -13,6 +13,7 @@ QUEUE = ("orders", 0)
 ARGUMENTS: dict[type, tuple[Any, ...]] = {Consumer: ("billing", ["orders"]), DeadLetters: ("billing",)}
 CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
     Consumer: {
+        "join": (),
         "assignment": (),
         "commit": (),
         "committed": (QUEUE,),
@@ -80,8 +81,8 @@ def test_an_object_may_be_closed_again(broker, kind):
 
 
 def test_every_method_of_a_closed_async_consumer_says_so(broker):
-    """It has the methods of `Consumer`, except for `put_back`."""
-    assert methods_of(AsyncConsumer) == CALLS[Consumer].keys() - {"put_back"} | {"close"}
+    """It has the methods of `Consumer`, except `put_back`, and `join`: ``async with`` joins."""
+    assert methods_of(AsyncConsumer) == CALLS[Consumer].keys() - {"put_back", "join"} | {"close"}
 
     async def handle(messages: list[Any]) -> None:
         pass
@@ -90,7 +91,7 @@ def test_every_method_of_a_closed_async_consumer_says_so(broker):
         async with AsyncConsumer("billing", ["orders"], broker.bootstrap) as one:
             await one.close()
             for name, arguments in CALLS[Consumer].items():
-                if name != "put_back":
+                if name not in ("put_back", "join"):
                     with pytest.raises(InvalidUsage, match=r"^this AsyncConsumer is closed; create a new one$"):
                         await getattr(one, name)(*((handle,) if name == "run" else arguments))
         await one.close()

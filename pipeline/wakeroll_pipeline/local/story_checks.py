@@ -142,7 +142,7 @@ def repeats(handled: list[Handled], since_ns: int) -> int:
 
 @dataclass(frozen=True)
 class Takeover:
-    """What a killed consumer's queues had to wait for."""
+    """How the queues of a killed consumer went on."""
 
     first_s: float
     """From the kill to the first message of the first of its queues at another consumer (s)."""
