@@ -75,6 +75,7 @@ def join(coordinator, group_id) -> Iterator[Callable[..., Reader]]:
             named = {"consume_from": "first", "commit_interval": None, "prefix": connection.topics.prefix, **settings}
             consumer = Consumer(group_id, [topic], connection.bootstrap, **named)
             stack.callback(consumer.close)
+            consumer.join()
             return Reader(consumer)
 
         yield make

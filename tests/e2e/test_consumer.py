@@ -46,6 +46,7 @@ class Application:
             on_revoked=lambda queues: self.said.append(("revoked", numbers(queues))),
             **settings,
         )
+        self.consumer.join()
 
     @property
     def name(self) -> str:

@@ -51,6 +51,7 @@ class Reader:
         self.consumer = Consumer(
             group_id, [topic], connection.bootstrap, prefix=connection.topics.prefix, consume_from="first"
         )
+        self.consumer.join()
 
     def poll(self) -> None:
         message = self.consumer.poll(0.02)

@@ -137,6 +137,7 @@ def join(coordinator, group_id) -> Iterator[Callable[[str], PythonClient]]:
             settings = {"prefix": prefix, "consume_from": "first", "commit_interval": 0.2}
             consumer = Consumer(group_id, [topic], connection.bootstrap, **settings)
             stack.callback(consumer.close)
+            consumer.join()
             return PythonClient(consumer)
 
         yield make

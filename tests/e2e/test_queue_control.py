@@ -33,6 +33,7 @@ def consumer_of(coordinator, group_id, topic) -> Iterator[Callable[..., Consumer
             settings = {"consume_from": "first", "commit_interval": 0.1} | settings
             consumer = Consumer(group_id, [topic], bootstrap, prefix=prefix, **settings)
             stack.callback(consumer.close)
+            consumer.join()
             return consumer
 
         yield make

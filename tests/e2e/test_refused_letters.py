@@ -38,6 +38,7 @@ def consumer_of(coordinator: Coordinator, group_id: str) -> Iterator[Callable[..
             settings = {"consume_from": "first", "commit_interval": 0.2, "prefix": connection.topics.prefix, **settings}
             consumer = Consumer(group_id, [topic], connection.bootstrap, **settings)
             stack.callback(consumer.close)
+            consumer.join()
             return consumer
 
         yield make

@@ -72,6 +72,7 @@ def consumer_of(coordinator, group_id) -> Iterator[Callable[..., Consumer]]:
                 **settings,
             )
             stack.callback(consumer.close)
+            consumer.join()
             return consumer
 
         yield make
