@@ -32,8 +32,10 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
     Producer: {"flush": (), "send": ("orders", b"1")},
     Admin: {
         "configure": ("billing",),
+        "kick": ("billing", "c1"),
         "plan_import": ("billing",),
         "plan_reset": ("billing", "first"),
+        "readmit": ("billing", "c1"),
     },
     DeadLetters: {"drop": ([],), "get": (0,), "groups": (), "open": (), "resend": ([],)},
 }
