@@ -317,6 +317,7 @@ def test_an_executor_sleeps_is_small_and_ends_with_its_last_member(program: Prog
     sizes = dict(line.split(":", 1) for line in Path(f"/proc/{executor}/smaps_rollup").read_text().splitlines()[1:])
     own_kib = sum(int(sizes[name].split()[0]) for name in ("Private_Clean", "Private_Dirty"))
     assert own_kib <= 15 * 1024
+    assert "cimpl" in Path(f"/proc/{executor}/maps").read_text()  # it need not find any file when it has work
 
     program.go_on()
     assert program.line() == "ready"

@@ -12,6 +12,7 @@ import array
 import contextlib
 import errno
 import fcntl
+import importlib
 import os
 import select
 import signal
@@ -42,6 +43,8 @@ FLUSH_S = 30.0
 """How long to wait for Kafka's acknowledgement (s); the session of the member ends about then anyway."""
 _IMPORTED = ("wakeroll", "confluent_kafka")
 """Packages of which only modules are imported: their `__init__` would import much more."""
+_NEEDED = ("confluent_kafka.cimpl", "msgspec", "wakeroll.last_will.will_file", "wakeroll_model.client_keys")
+"""Modules that `execute` uses."""
 _GET_INFO = 0xC048FF0B
 _INFO = struct.Struct("=QQ11IiII")
 """The kernel's `pidfd_info`: what it has, cgroup, eleven numbers, exit status, two of a core dump."""
@@ -331,8 +334,8 @@ def _import_parts() -> None:
         package = types.ModuleType(name)
         package.__path__ = [str(Path(folder) / name) for folder in sys.path if (Path(folder) / name).is_dir()]
         sys.modules[name] = package
-
-    import wakeroll_model.client_keys  # noqa: F401
+    for name in _NEEDED:
+        importlib.import_module(name)
 
 
 def _listen(path: str) -> socket.socket:
