@@ -1,5 +1,6 @@
 """The pages in a real browser, while real consumers join, consume and die."""
 
+import os
 import re
 import subprocess
 import sys
@@ -85,7 +86,7 @@ def test_a_group_appears_when_its_first_consumer_joins(coordinator, site, open_p
 
 
 def test_the_matrix_follows_members_that_join_leave_and_die(coordinator, site, open_page, group_id):
-    """c2 is killed: its queues go back to c1 when its session has ended."""
+    """c2 is killed, and has no last will: its queues go back to c1 when its session has ended."""
     topic = coordinator.topic(2)
     coordinator.configure(group_id, session_timeout_ms=10_000, heartbeat_ms=1_000)
     connection = coordinator.connection
@@ -96,7 +97,8 @@ def test_the_matrix_follows_members_that_join_leave_and_die(coordinator, site, o
         expect(cell(page, f"c1 owns {topic}-1")).to_be_visible()
 
         names = (group_id, topic, "c2", connection.bootstrap, connection.topics.prefix)
-        killed = subprocess.Popen([sys.executable, "-c", CONSUMER, *names])
+        without = {**os.environ, "WAKEROLL_LAST_WILL": "off"}
+        killed = subprocess.Popen([sys.executable, "-c", CONSUMER, *names], env=without)
         try:
             expect(cell(page, f"c2 owns {topic}-1")).to_be_visible()
             expect(cell(page, f"c1 owns {topic}-0")).to_be_visible()

@@ -176,9 +176,9 @@ def test_marts_are_made_of_the_storys_tables(story: str, ask: Callable[..., str]
 
 
 def test_a_question_of_ones_own_is_answered(story: str, ask: Callable[..., str]):
-    """One consumer was killed, and it had three queues."""
+    """One consumer was killed that had no last will, and it had four queues."""
     assert story
-    assert re.search(r"^│ expire +│ +1 │ +3 │$", ask("sql", QUESTION), flags=re.MULTILINE)
+    assert re.search(r"^│ expire +│ +1 │ +4 │$", ask("sql", QUESTION), flags=re.MULTILINE)
 
 
 def test_the_readmes_sql_says_who_owned_a_queue(story: str, engine: SparkSession):
@@ -196,7 +196,7 @@ def test_the_readmes_sql_says_who_owned_a_queue(story: str, engine: SparkSession
     owners = [(row.client_id, row.how) for row in rows if row.client_id is not None]
     assert owners[0][1] == "first"
     last = max(i for i, (client_id, _) in enumerate(owners) if client_id == "c2")
-    assert owners[last + 1] == ("c1", "expired")
+    assert owners[last + 1] == ("c1", "died")
 
     lines = [
         json.dumps(

@@ -143,6 +143,11 @@ class Processes:
         before = self.parts[part]
         return self._add(before._replace(status=DEAD, client=-1, outbox=(), inbox=(), read=()))
 
+    def last_will(self, part: int) -> list[int]:
+        """Return the events of its last will, by number: what is sent for it if it dies now."""
+        will = self._load(self.parts[part].client).last_will()
+        return [] if will is None else [self._coordinator.number(event) for event in will.events({}, "SIGKILL")]
+
     def freeze(self, part: int) -> int:
         """Suspend a process: nothing of it runs."""
         return self._add(self.parts[part]._replace(status=FROZEN))

@@ -232,8 +232,10 @@ class Universe:
             yield ("start",)
             return
         yield ("crash",)
+        yield ("die",)
         if outbox:
             yield ("crash late",)
+            yield ("die late",)
         if status == FROZEN:
             yield ("thaw",)
             return
@@ -307,6 +309,19 @@ class Universe:
         events = tuple(event for event, _ in self.processes.parts[state.processes[slot]].outbox)
         state = self._crash(state, slot)
         return state._replace(late=(*state.late, *events))
+
+    def _die(self, state: State, slot: int) -> State:
+        """Crash, and have the last will executed at once; what the process had sent itself is lost."""
+        return self._bequeath(self._crash(state, slot), self.processes.last_will(state.processes[slot]))
+
+    def _die_late(self, state: State, slot: int) -> State:
+        """Crash, and have the last will executed before the process's own records arrive."""
+        return self._bequeath(self._crash_late(state, slot), self.processes.last_will(state.processes[slot]))
+
+    def _bequeath(self, state: State, events: Iterable[int]) -> State:
+        for event in events:
+            state = self._append(state, event)
+        return state
 
     def _simple(self, state: State, slot: int, step: Callable[[int], explored_process.Step]) -> State:
         return self._take(state, slot, step(state.processes[slot]))
@@ -404,7 +419,7 @@ def _handled(state: State, queue: Queue, next_offset: int) -> State:
 
 _PAID_BY = {
     name: name for name in ("lose", "repeat", "crash", "freeze", "leave", "miss", "hear twice", "start", "commit")
-} | {"crash late": "crash"}
+} | {"crash late": "crash", "die": "crash", "die late": "crash"}
 """Move of a process -> the budget that it takes from; all others are always possible."""
 
 _MOVES: dict[str, Callable[..., State]] = {
@@ -421,6 +436,8 @@ _MOVES: dict[str, Callable[..., State]] = {
     "leave": lambda self, state, slot: self._simple(state, slot, self.processes.leave),
     "crash": Universe._crash,
     "crash late": Universe._crash_late,
+    "die": Universe._die,
+    "die late": Universe._die_late,
     "freeze": lambda self, state, slot: self._put(state, slot, self.processes.freeze(state.processes[slot])),
     "thaw": lambda self, state, slot: self._put(state, slot, self.processes.thaw(state.processes[slot])),
     "late": Universe._late,
