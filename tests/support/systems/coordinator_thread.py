@@ -150,7 +150,9 @@ class Coordinator(threading.Thread):
         `is_pulled`: somebody has pulled each of its queues already, so that pulls are held.
         """
         name = name or f"orders-{uuid.uuid4().hex[:6]}"
-        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
+        # Some messages have timestamps of long ago; the broker would delete them when it looks, every five minutes.
+        kept = {"retention.ms": "-1"}
+        self._admin.create_topics([NewTopic(name, partitions, 1, config=kept)])[name].result(PATIENCE_S)
         queues = self.announce(name, partitions)
         for queue in queues if is_pulled else []:
             self._pull(queue)
