@@ -83,8 +83,9 @@ def test_every_example_is_run_by_a_test():
     assert {name for name in names - elsewhere if not any(call.format(name) in source for call in calls)} == set()
 
 
-def test_killed_again_and_again_every_order_is_added_once(plane, tmp_path):
+def test_killed_again_and_again_every_order_is_added_once(plane, tmp_path, monkeypatch):
     """The kills fall between two commits, so that messages are delivered again: the sums must not show it."""
+    monkeypatch.setenv("WAKEROLL_LAST_WILL", "off")  # or nothing would be delivered again
     plane.configure("sums", session_timeout_ms=10_000, heartbeat_ms=500)
     producer = plane.connection.producer()
     log, path = tmp_path / "sums.log", tmp_path / "sums.db"
