@@ -225,6 +225,7 @@ def work():
 
 if __name__ == "__main__":
     other = Consumer(group_id + "-other", [topic], bootstrap, prefix=prefix, client_id=client_id + "-other")
+    other.join()
     go_on()
     process = multiprocessing.get_context(how).Process(target=work)
     process.start()
