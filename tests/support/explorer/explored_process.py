@@ -87,6 +87,7 @@ class Processes:
         self._steps: dict[tuple[Any, ...], Step] = {}
         self._views: dict[int, View] = {}
         self._quiet: dict[int, int] = {}
+        self._wills: dict[int, list[int]] = {}
 
     def nobody(self, client_id: str, first_life: int) -> int:
         """Return a process that does not run yet; its lives are numbered from `first_life` on."""
@@ -145,8 +146,12 @@ class Processes:
 
     def last_will(self, part: int) -> list[int]:
         """Return the events of its last will, by number: what is sent for it if it dies now."""
-        will = self._load(self.parts[part].client).last_will()
-        return [] if will is None else [self._coordinator.number(event) for event in will.events({}, "SIGKILL")]
+        client = self.parts[part].client
+        if client not in self._wills:
+            will = self._load(client).last_will()
+            events = [] if will is None else will.events({}, "SIGKILL")
+            self._wills[client] = [self._coordinator.number(event) for event in events]
+        return self._wills[client]
 
     def freeze(self, part: int) -> int:
         """Suspend a process: nothing of it runs."""

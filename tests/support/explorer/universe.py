@@ -418,8 +418,9 @@ def _handled(state: State, queue: Queue, next_offset: int) -> State:
 
 
 _PAID_BY = {
-    name: name for name in ("lose", "repeat", "crash", "freeze", "leave", "miss", "hear twice", "start", "commit")
-} | {"crash late": "crash", "die": "crash", "die late": "crash"}
+    name: name
+    for name in ("lose", "repeat", "crash", "die", "freeze", "leave", "miss", "hear twice", "start", "commit")
+} | {"crash late": "crash", "die late": "die"}
 """Move of a process -> the budget that it takes from; all others are always possible."""
 
 _MOVES: dict[str, Callable[..., State]] = {
