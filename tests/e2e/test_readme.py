@@ -107,7 +107,7 @@ def test_make_run_tells_the_whole_story_and_loses_nothing(story: str):
     assert (lost, double, repeated) == (0, 0, 0)
     firsts = re.findall(r"^first message after its process was started: (.+)$", story, flags=re.MULTILINE)
     assert [re.findall(r"(c\d) \d+\.\d s", line) for line in firsts] == [["c1", "c2", "c3"], ["c4", "c5"]], firsts
-    kills = re.findall(r"next owner: \S+ to (\S+) s after the kill; repeated messages: (\d+)", story)
+    kills = re.findall(r"messages of its queues \S+ to (\S+) s after the kill; repeated: (\d+)", story)
     (with_will, repeated_with), (without, _) = kills
     assert float(with_will) < float(without)
     assert int(repeated_with) <= 1, "at most the message that was in its hands"

@@ -221,8 +221,8 @@ class Story:
         self._until_caught_up()
         after = takeover(read_handled(self._logs()), client_id, queues, killed_ns)
         out.print(
-            f"first message of each of its queues at the next owner: {after.first_s:.1f} to {after.last_s:.1f} s after "
-            f"the kill; repeated messages: {after.repeated}"
+            f"others handle messages of its queues {after.first_s:.1f} to {after.last_s:.1f} s after the kill; "
+            f"repeated: {after.repeated}"
         )
 
     def _logs(self) -> dict[str, Path]:
