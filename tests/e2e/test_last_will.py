@@ -337,6 +337,40 @@ def test_an_executor_that_was_killed_is_replaced(program: Program):
     program.wait_for_end(("died", "SIGKILL"))
 
 
+def test_an_executor_has_room_for_the_members_of_a_large_process(program: Program):
+    """Their wills come all at once when an executor that was killed is replaced."""
+    source = """
+import resource
+from wakeroll.last_will.executor_link import ExecutorLink
+from wakeroll.last_will.will_file import Sending, WillFile
+
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+link = ExecutorLink("")
+wills = [WillFile(Sending({}, "groups", None)) for _ in range(600)]
+for will in wills:
+    link.register(will)
+go_on()
+link.look()  # it receives what the executor had sent before
+link.look()
+go_on()
+"""
+    program.start(BEGIN + source)
+    [first] = wait_until(program.executors, "an executor has started")
+    wait_until(lambda: wills_of(first) == 600, "it has all wills", state=lambda: (wills_of(first), program.errors()))
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not lives(first), "it is gone")
+    program.go_on()
+    assert program.line() == "ready"
+    [second] = program.executors()
+    wait_until(lambda: wills_of(second) == 600, "the next one has all wills", state=program.errors)
+
+
+def wills_of(executor: int) -> int:
+    """The number of wills that an executor has."""
+    return sum("wakeroll-will" in str(fd.readlink()) for fd in Path(f"/proc/{executor}/fd").iterdir())
+
+
 @pytest.mark.parametrize("how", ["setting", "environment"])
 def test_it_can_be_turned_off(program: Program, how: str):
     if how == "environment":

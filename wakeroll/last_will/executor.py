@@ -14,6 +14,7 @@ import errno
 import fcntl
 import importlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -405,6 +406,8 @@ def main(arguments: Sequence[str]) -> int:
             print(f"cannot listen at unix:{where}: {_why_not(where, problem)}", file=sys.stderr)
             return 2
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets children that have ended
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each member needs two descriptors
     try:
         _import_parts()
     except ImportError as problem:

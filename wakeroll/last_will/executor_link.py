@@ -77,7 +77,7 @@ class ExecutorLink:
         with self._lock:
             if self._link is not None:
                 try:
-                    self._hear(self._link.recv(executor.MAX_MESSAGE))
+                    self._hear(self._link.recv(executor.MAX_MESSAGE, socket.MSG_DONTWAIT))
                 except BlockingIOError:
                     pass
                 except OSError as problem:
@@ -93,7 +93,7 @@ class ExecutorLink:
         except (OSError, subprocess.SubprocessError) as problem:
             self._lose(_why_not(self._address, problem) if self._address else str(problem))
             return
-        self._link.setblocking(False)
+        self._link.settimeout(_START_S)  # a process with hundreds of members sends more than fits into the socket
         for will in self._wills:
             self._send(will)
 
