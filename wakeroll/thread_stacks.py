@@ -1,7 +1,9 @@
-"""Where a thread is, for the log."""
+"""Where a thread or a task is, for the log."""
 
+import asyncio
 import sys
 import traceback
+from typing import Any
 
 _FRAMES = 12
 """Innermost calls that are shown."""
@@ -13,3 +15,15 @@ def stack_of(thread_id: int | None) -> str:
     if frame is None:
         return ""
     return "".join(traceback.format_stack(frame)[-_FRAMES:]).rstrip()
+
+
+def stack_of_task(task: "asyncio.Task[Any]") -> str:
+    """Return the innermost calls of a task that waits, as above; empty if it runs: its thread is there."""
+    coroutine: Any = task.get_coro()
+    if getattr(coroutine, "cr_running", True):
+        return ""
+    frames = []
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        frames.append((frame, frame.f_lineno))
+        coroutine = getattr(coroutine, "cr_await", None)
+    return "".join(traceback.StackSummary.extract(iter(frames[-_FRAMES:])).format()).rstrip()

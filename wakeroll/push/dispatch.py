@@ -48,8 +48,6 @@ class Dispatch:
         self._may_handle = may_handle
         self._on_advance = on_advance
         self._now_ms = clock.now_ms
-        self._begun_ms: dict[Batch, int] = {}
-        """Batch at work, in time -> when its call began."""
         self._calls: dict[Batch, Call] = {}
         """Batch -> its call, also if it is overdue."""
         self._progress_ms = clock.now_ms()
@@ -119,7 +117,8 @@ class Dispatch:
         """
         before_ms = self._now_ms() - timeout * 1_000
         with self.lock:
-            late = [batch for batch, begun_ms in self._begun_ms.items() if begun_ms < before_ms]
+            calls = [call for call in self._calls.values() if call.begun_ms < before_ms]
+            late = [call.batch for call in calls if not call.batch.is_overdue]
             for batch in late:
                 batch.is_overdue = True
         return [(batch, self.fail(batch)) for batch in late]
@@ -207,7 +206,6 @@ class Dispatch:
             self._abandon(batch)
             return False
         with self.lock:
-            self._begun_ms.pop(batch, None)
             return batch.work.fail(batch)
 
     def finish(self, batch: Batch) -> None:
@@ -279,13 +277,11 @@ class Dispatch:
             batch = self._ready.popleft()
             if batch.work.begin(batch):
                 self._progress_ms = now_ms = self._now_ms()
-                self._begun_ms[batch] = now_ms
                 self._calls[batch] = Call(batch, now_ms, threading.get_ident())
                 return batch
         return None
 
     def _finish(self, batch: Batch) -> None:
-        self._begun_ms.pop(batch, None)
         following = batch.work.finish(batch)
         if following is not None and self.problem is None:
             self._ready.append(following)
@@ -301,7 +297,6 @@ class Dispatch:
 
     def _abandon(self, batch: Batch) -> None:
         with self.lock:
-            self._begun_ms.pop(batch, None)
             if batch.state in ("running", "failed", "held"):
                 batch.work.abandon(batch)
             self._progress.notify_all()

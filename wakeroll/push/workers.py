@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import threading
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol, cast
@@ -14,6 +13,7 @@ from confluent_kafka import Message
 from wakeroll.errors import WakerollError
 from wakeroll.push.dispatch import Dispatch
 from wakeroll.push.queue_work import Batch
+from wakeroll.thread_stacks import stack_of_task
 
 Handler = Callable[[list[Message]], object]
 """Receives messages of one queue in order of offset; it may be an ``async`` function. They are processed when it
@@ -22,8 +22,6 @@ returns None; otherwise it returns `Retry`, `DeadLetter` or a list of these."""
 OnFailure = Callable[[Batch, object], None]
 """Called with a batch whose call did not process all messages, and its result or exception."""
 
-_FRAMES = 12
-"""Innermost calls of a task that are shown."""
 JOIN_S = 1.0
 """How long to wait for the threads that have nothing more to do (s)."""
 
@@ -218,14 +216,7 @@ class _Tasks:
     def stack_of(self, batch: Batch, /) -> str:
         """Return where the task of a batch waits; empty if it runs, or another one has taken its place."""
         task = self._calls.get(batch)
-        coroutine = None if task is None else task.get_coro()
-        if coroutine is None or getattr(coroutine, "cr_running", True):
-            return ""
-        frames = []
-        while (frame := getattr(coroutine, "cr_frame", None)) is not None:
-            frames.append((frame, frame.f_lineno))
-            coroutine = getattr(coroutine, "cr_await", None)
-        return "".join(traceback.StackSummary.extract(iter(frames[-_FRAMES:])).format()).rstrip()
+        return "" if task is None else stack_of_task(task)
 
     def end(self) -> None:
         self._is_ended = True
