@@ -342,7 +342,8 @@ class Control:
         if not self._thread.is_alive():  # it uses the outbox
             self._outbox.close()
         if self._will is not None:
-            self._will.end()
+            with self._lock:
+                self._will.end()
         self._calls.end()
         self._flushes.end()
 

@@ -157,7 +157,7 @@ def address_of(setting: bool | str, environment: Mapping[str, str]) -> str | Non
         environment: of the process.
 
     Raises:
-        ValueError: see `path_of`.
+        InvalidUsage: see `path_of`.
     """
     if setting is False:
         return None
@@ -173,14 +173,12 @@ def path_of(name: str, address: str) -> str:
     """Return the path of an address.
 
     Raises:
-        ValueError: it does not begin with ``unix:``, or has no absolute path, or a longer one than the system allows.
-            The text is a sentence that names the setting.
+        InvalidUsage: it does not begin with ``unix:``, or has no absolute path, or a longer one than the system allows.
     """
     path = address.removeprefix(_UNIX)
     if path == address or not path.startswith("/") or len(path.encode()) > _LONGEST_PATH:
-        raise ValueError(
-            f"{name} is {address!r}; it must be an address of at most {_LONGEST_PATH} bytes, like "
-            "'unix:/run/wakeroll/will.sock'"
+        raise InvalidUsage(
+            f"{name} is {address!r}; it must be an address of at most {_LONGEST_PATH} bytes, like {LISTEN!r}"
         )
     return path
 
@@ -204,11 +202,7 @@ def listen(name: str, address: str) -> NoReturn:
     """
     if not is_supported():
         raise InvalidUsage("last wills need Linux 5.3 or later, with the system calls pidfd_open and memfd_create")
-    try:
-        path = path_of(name, address)
-    except ValueError as problem:
-        raise InvalidUsage(str(problem)) from None
-    program = command("--listen", path)
+    program = command("--listen", path_of(name, address))
     os.execv(program[0], program)  # so its memory is that of the small process
 
 

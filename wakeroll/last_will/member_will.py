@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 from wakeroll.connection import Connection
-from wakeroll.errors import InvalidUsage
 from wakeroll.last_will.executor_link import ExecutorLink, address_of, is_supported, link_to
 from wakeroll.last_will.will_file import Sending, WillFile
 from wakeroll.outbox import SETTINGS
@@ -27,6 +26,7 @@ class MemberWill:
         self._file = file
         self._link = link
         self._version: object = None
+        self._has_ended = False
         self.note = file.note
 
     def begin(self) -> None:
@@ -36,7 +36,7 @@ class MemberWill:
     def follow(self) -> None:
         """Write the will again if the member's queues have changed."""
         version = self._client.will_version
-        if version != self._version:
+        if version != self._version and not self._has_ended:  # the descriptors may be those of other files by then
             self._file.begin(self._client.gives())  # before the copies, so that no progress is in neither
             self._file.write(self._client.last_will())
             self._version = version
@@ -54,6 +54,7 @@ class MemberWill:
 
     def end(self) -> None:
         """Revoke the will: the member has left."""
+        self._has_ended = True
         self._link.forget(self._file)
         self._file.close()
 
@@ -69,10 +70,7 @@ def will_for(client: Client, connection: Connection, setting: bool | str) -> Mem
     Raises:
         InvalidUsage: the setting, or the environment variable for it, is neither an address nor a word for it.
     """
-    try:
-        address = address_of(setting, os.environ)
-    except ValueError as problem:
-        raise InvalidUsage(str(problem)) from None
+    address = address_of(setting, os.environ)
     if address is None or connection.is_in_memory:
         return None
     if not is_supported():

@@ -173,7 +173,7 @@ class WillFile:
                 self._places[queue] = self._place(give)
 
     def close(self) -> None:
-        """Close the files; whoever has a copy of their descriptors can still read them."""
+        """Close the files; a process that has copies of their descriptors can still read them."""
         self._places.clear()
         self._last = None, memoryview(b""), 0, 0
         os.close(self.will_fd)
