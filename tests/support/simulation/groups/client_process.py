@@ -229,7 +229,7 @@ class Process:
             self.world.after(self.world.rng.choice((500, 3_000)), self.when_awake, self.join)
         elif dropped.reason != "left" or self.leaving:
             self.die()
-            if dropped.reason in ("refused", "kicked"):  # whoever runs it starts it again, until it is let in
+            if dropped.reason in ("refused", "kicked"):  # its supervisor starts it again until it is let in
                 self.world.after(3_000, self.world.start, self.name)
 
     # --- the application ---

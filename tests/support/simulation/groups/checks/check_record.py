@@ -20,8 +20,8 @@ RULES = {
     Unregister: ("mode", "limit", "kicked"),
     Tick: ("mode", "limit", "kicked"),
 }
-"""Why an event may be rejected: of a tick, an unregister and a kick, whoever waited for the client_id that came
-free."""
+"""Event -> the rules by which it may be rejected. A tick, an unregister and a kick make a client_id free, and then the
+instance that waits for it may be rejected."""
 
 
 def check(evidence: Evidence) -> Iterator[Broken]:
