@@ -1,6 +1,7 @@
 """The consumer that an application imports: it reads the queues that the coordinator assigns to it."""
 
 import math
+import os
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from wakeroll.fetch import Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.keys import client_key_for, read_keys
+from wakeroll.last_will.executor_link import address_of
 from wakeroll.last_will.member_will import will_for
 from wakeroll.message_selection import MessageSelection
 from wakeroll.outbox import Outbox
@@ -152,6 +154,7 @@ class Consumer:
         self._filters = TopicFilters(subscriptions)
         commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
         poll_timeout_s = argument_checks.poll_timeout_of(poll_timeout)
+        executor = address_of(last_will, os.environ)
         preferences = argument_checks.preferences_of(
             subscriptions,
             consume_from,
@@ -192,7 +195,7 @@ class Consumer:
         """Whether this member subscribes the group's retry topic."""
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
         client = Client(group_id, client_id, preferences, commit_interval_ms, about)
-        will = will_for(client, connection, last_will)
+        will = will_for(client, connection, executor)
         me = weakref.ref(self)  # the control thread must not keep this object alive
         self._control = Control(
             client,

@@ -272,6 +272,16 @@ def test_a_stopped_process_is_not_spoken_for(program: Program):
     program.wait_for_end(("left", ""))
 
 
+def test_a_process_that_is_killed_while_it_is_stopped_is_spoken_for(program: Program):
+    stopped = program.start(POLL)
+    stopped.send_signal(signal.SIGSTOP)
+    wait_until(lambda: state_of(stopped.pid) == "T", "it is stopped")
+    assert program.changes() == []
+    stopped.kill()
+    program.wait_for_end(("died", "SIGKILL"))
+    assert program.next_offset() == HANDLED
+
+
 def test_a_process_in_a_debugger_is_not_spoken_for(program: Program):
     debugged = program.start(POLL + "consumer.close()\n")
     ptrace = ctypes.CDLL(None, use_errno=True).ptrace

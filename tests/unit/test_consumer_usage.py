@@ -108,3 +108,12 @@ def test_brokers_may_be_named_in_a_list_as_in_other_clients(kind, addresses):
     arguments = {Consumer: ("billing", ["orders"]), DeadLetters: ("billing",)}.get(kind, ())
     with pytest.raises(NotReachable, match=r"no Kafka broker answered at 127\.0\.0\.1:1,127\.0\.0\.1:2 "):
         kind(*arguments, addresses, connect_timeout=0.5).groups()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "unix:relative", "unix:", "unix:/" + 107 * "x"])
+@pytest.mark.parametrize("how", ["last_will", "WAKEROLL_LAST_WILL"])
+def test_the_address_of_an_executor_is_checked_before_any_connection(monkeypatch, how: str, address: str):
+    setting = address if how == "last_will" else True
+    monkeypatch.setenv("WAKEROLL_LAST_WILL", "off" if how == "last_will" else address)
+    with pytest.raises(InvalidUsage, match=rf"^{how} is '{address}'; it must be an address of at most 107 bytes"):
+        Consumer("billing", ["orders"], NOWHERE, last_will=setting, connect_timeout=0.1)

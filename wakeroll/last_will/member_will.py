@@ -1,11 +1,10 @@
 """The last will of one member of this process: written as its queues change, and known to an executor."""
 
 import logging
-import os
 from pathlib import Path
 
 from wakeroll.connection import Connection
-from wakeroll.last_will.executor_link import ExecutorLink, address_of, is_supported, link_to
+from wakeroll.last_will.executor_link import ExecutorLink, is_supported, link_to
 from wakeroll.last_will.will_file import Sending, WillFile
 from wakeroll.outbox import SETTINGS
 from wakeroll_model.client import Client
@@ -59,18 +58,14 @@ class MemberWill:
         self._file.close()
 
 
-def will_for(client: Client, connection: Connection, setting: bool | str) -> MemberWill | None:
+def will_for(client: Client, connection: Connection, address: str | None) -> MemberWill | None:
     """Return the will of a member; None if it has none, and log once per process why.
 
     Args:
         client: the member.
         connection: how its events are sent.
-        setting: as for `Consumer`.
-
-    Raises:
-        InvalidUsage: the setting, or the environment variable for it, is neither an address nor a word for it.
+        address: of the executor, as `address_of` returns it.
     """
-    address = address_of(setting, os.environ)
     if address is None or connection.is_in_memory:
         return None
     if not is_supported():

@@ -1,5 +1,6 @@
 """A lease on the work for a group: at most one of several processes has it, as the coordinator decides."""
 
+import os
 from collections.abc import Callable
 
 from wakeroll.argument_checks import about_of
@@ -7,6 +8,7 @@ from wakeroll.broker_check import look
 from wakeroll.connection import Connection
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
+from wakeroll.last_will.executor_link import address_of
 from wakeroll.last_will.member_will import will_for
 from wakeroll.outbox import Outbox
 from wakeroll_model.client import Client, Preferences
@@ -44,11 +46,12 @@ class Lease:
             NotReachable: no broker answered in time, or it has no control plane.
         """
         self._queue = Queue(topic, "", 0)
+        executor = address_of(True, os.environ)
         found = look(connection, [topic], timeout)
         inbox = Inbox(connection, client_id, found.partitions, timeout, found.topic_id)
         preferences = Preferences(subscriptions=[Subscription(topic=topic)])
         client = Client(group_id, client_id, preferences, None, about_of("", "", {}))
-        will = will_for(client, connection, True)
+        will = will_for(client, connection, executor)
         self._control = Control(client, lambda: inbox, Outbox(connection, group_id), on_answer, will)
         self._control.join()
 
