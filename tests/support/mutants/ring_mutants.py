@@ -61,11 +61,12 @@ MUTANTS = (
         old="        self._outbox.learn_partitions(max(timeout, 0.0))\n",
         new="",
         world={
-            "members": 3,
+            "members": 6,
             "fails": 0.0,
             "later_tags": None,
             "heartbeat_ms": 10_000,
-            "only": ("reshard", "leave", "leave", "resume"),
+            "messages": 50,
+            "only": ("reshard", *["leave"] * 4),
         },
     ),
     Mutant(
