@@ -8,6 +8,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,8 +71,13 @@ class Text(NamedTuple):
     prose: str
 
 
-def prose() -> Iterator[Text]:
-    """Every paragraph that a reader meets, without code."""
+@cache
+def prose() -> tuple[Text, ...]:
+    """Every paragraph that a reader meets, without code; read once for all rules."""
+    return tuple(_prose())
+
+
+def _prose() -> Iterator[Text]:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "model").glob("*.md")]
     for page in sorted(pages):
         path = page.relative_to(ROOT).as_posix()
