@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.closed_port import closed_port
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import (
     DEV_WARNING,
@@ -167,6 +168,29 @@ def test_a_public_key_does_not_sign_and_a_sentence_names_it():
         "private key"
     )
     assert keys.roles() == [("ops-1", "operator, public key"), ("a-1", "client of a.*, public key")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("configure", "billing"),
+        ("kick", "billing", "c1"),
+        ("reset-offsets", "billing", "--to-first", "--execute"),
+        ("import-offsets", "billing", "--execute"),
+        ("upgrade", "--execute"),
+        ("keys", "publish", "--execute"),
+    ],
+)
+def test_a_command_that_cannot_sign_says_so_before_it_waits_for_a_broker(wakeroll, tmp_path, words):
+    """There is none, which costs ten seconds and hides the mistake."""
+    add_key(tmp_path / "public.toml", public_half(new_key("operator", "ops-1", "ed25519")))
+    given = ("--keys", str(tmp_path / "public.toml"), "--home", str(tmp_path / "home"))
+
+    with closed_port() as port:
+        code, _, said = wakeroll(*words, *given, "--bootstrap", f"127.0.0.1:{port}")
+
+    assert code == 2
+    assert "the key 'ops-1' of the role operator is a public key, which only verifies" in said
 
 
 def test_the_last_key_that_can_sign_does():

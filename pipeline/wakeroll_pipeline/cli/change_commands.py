@@ -11,7 +11,7 @@ from rich.table import Table
 from wakeroll.admin import Admin
 from wakeroll.argument_checks import json_object, require_strategy
 from wakeroll.errors import InvalidUsage
-from wakeroll.keys import warning_of
+from wakeroll.keys import key_to_sign, warning_of
 from wakeroll.kick import keep_out_ms_of
 from wakeroll.operator_requests import ResetOutcome
 from wakeroll.reset import ResetPlan, ResetTarget, queue_of, time_of
@@ -160,7 +160,7 @@ def reset_offsets(
     where = _where(to_first, to_last, to_offset, to_time)
     only = None if queue is None else queue_of(queue)
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
-    with _admin(settings) as admin:
+    with _admin(settings, signs=execute) as admin:
         _carry_out(admin, admin.plan_reset(group, where, topic=topic, queue=only), execute, by)
 
 
@@ -184,7 +184,7 @@ def import_offsets(
     """
     _check_modes(execute, dry_run)
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
-    with _admin(settings) as admin:
+    with _admin(settings, signs=execute) as admin:
         _carry_out(admin, admin.plan_import(group, kafka_group=from_group, topic=topic), execute, by)
 
 
@@ -229,7 +229,7 @@ def configure(
         require_strategy(strategy, "--allow-unknown-strategy accepts one that only a newer coordinator has")
     given = {name: value for name, value in named.items() if value is not None}
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
-    with _admin(settings) as admin, out.status("waiting for the coordinator"):
+    with _admin(settings, signs=True) as admin, out.status("waiting for the coordinator"):
         done = admin.configure(group, by=by, allow_unknown_strategy=True, **given)
     out.print(
         f"[bold]{done.group_id}[/] is configured in epoch {done.epoch}: strategy {done.strategy or '-'}, "
@@ -261,7 +261,7 @@ def kick(
     if readmit and keep_out_ms:
         raise InvalidUsage("--readmit and --for exclude each other; use only one of them")
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
-    with _admin(settings) as admin, out.status("waiting for the coordinator"):
+    with _admin(settings, signs=True) as admin, out.status("waiting for the coordinator"):
         if readmit:
             admin.readmit(group, client, reason=reason, by=by)
             out.print(f"{client} may join {group} again", markup=False)
@@ -290,7 +290,10 @@ def _carry_out(admin: Admin, plan: ResetPlan, execute: bool, by: str | None) -> 
 
 
 @contextmanager
-def _admin(settings: Settings) -> Iterator[Admin]:
+def _admin(settings: Settings, *, signs: bool) -> Iterator[Admin]:
+    """Connect; if the command `signs` a request, first refuse a file of keys that cannot."""
+    if signs:
+        key_to_sign(settings.read_keys(), "operator")
     connection = settings.connection
     if settings.keys and (warning := warning_of(settings.keys)):
         log.warning("%s", warning)

@@ -280,6 +280,7 @@ def _change(settings: Settings, change: KeyChange, *, execute: bool) -> None:
     if execute:
         if settings.keys and (warning := warning_of(settings.keys)):
             log.warning("%s", warning)
+        key_to_sign(own, "operator")  # a file of public keys is named as such, before brokers are asked
         require_rights(settings.connection, ["upgrader"])
     with live_model(settings, out, _lenient(own)) as model:
         _refuse_low(model)
@@ -356,7 +357,6 @@ def _signing(own: Keys, valid: Iterable[Mapping[str, ValidKey]]) -> Key:
         InvalidKeys: there is none.
     """
     shards = [its for its in valid if its]
-    key_to_sign(own, "operator")  # a file of public keys is named as such
     for key in reversed(own.of_role("operator")):
         if key.secret and all(its.get(key.key_id) == on_record(key) for its in shards):
             return key

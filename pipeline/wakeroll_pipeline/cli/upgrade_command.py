@@ -80,6 +80,7 @@ def upgrade(
     if execute:
         if settings.keys and (warning := warning_of(settings.keys)):
             log.warning("%s", warning)
+        key_to_sign(settings.read_keys(), "operator")  # one that cannot sign is refused before brokers are asked
         refuse_older(settings.work_folder, level)
         require_rights(settings.connection, ["upgrader"])
     offsets: dict[ControlPartition, int] = {}
