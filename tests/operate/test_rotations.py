@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.support.systems.deployment import Log
 from tests.support.systems.s3_server import BUCKET, S3Server
 from tests.support.systems.secured_broker import ADMIN
-from tests.support.systems.secured_deployment import COMMAND, OLD, ORDERS, SecuredDeployment, secured_deployment
+from tests.support.systems.secured_deployment import COMMAND, FREE, OLD, ORDERS, SecuredDeployment, secured_deployment
 from tests.support.waiting import PATIENCE_S, PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_pipeline.kafka.control_topics import ensure_lease_topic
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.ports import free_ports
 from wakeroll_pipeline.settings import Settings
@@ -51,7 +52,15 @@ class Roles:
             "serve": ("page", "all", ["serve", "--port", str(self.ports["serve"])]),
             "tap": ("arrivals", None, ["tap", ORDERS, "--metrics-port", str(self.ports["tap"])]),
             "watch-kafka": ("watch", "operator", ["watch-kafka", "--groups", OLD, "--interval", "0.5"]),
+            "standby": ("reserve", "all", ["run", "--only", "record", "--standby"]),
+            "wake": ("sleeper", None, ["wake", FREE, "--topic", ORDERS, "--exec", "true"]),
         }
+        self._works = {
+            "watch-kafka": f"group {OLD} is watched as",
+            "standby": "standing by: ",
+            "wake": "this process has the lease",
+        }
+        """Process without a port -> what its log has when it works."""
 
     @property
     def users(self) -> set[str]:
@@ -68,21 +77,26 @@ class Roles:
             child = self._secured.process(f"{name}{again}", words, self._secured.options(user, keys))
             started[name] = stack.enter_context(child)
         for name, process in started.items():
-            process.wait_until(lambda name=name, process=process: self._works(name, process), PATIENCE_WITH_SPARK_S)
+            process.wait_until(
+                lambda name=name, process=process: self._is_at_work(name, process), PATIENCE_WITH_SPARK_S
+            )
         return started
 
-    def _works(self, name: str, process: Child) -> bool:
+    def _is_at_work(self, name: str, process: Child) -> bool:
         if name in self.ports:
             return probe(self.ports[name], "/readyz").startswith("200")
-        return f"group {OLD} is watched as" in process.log.read_text()
+        return self._works[name] in process.log.read_text()
 
 
 @pytest.fixture(params=["password", "certificate"])
 def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SecuredDeployment]:
     """A deployment without its processes, on a broker of each sort, and a group of Kafka's own."""
-    with secured_deployment(tmp_path, "arrivals", by_certificate=request.param == "certificate") as deployment:
-        deployment.grant("arrivals", "tap")
+    users = {"arrivals": ("tap",), "reserve": ("recorder", "standby"), "sleeper": ("waker",)}
+    with secured_deployment(tmp_path, *users, by_certificate=request.param == "certificate") as deployment:
+        for user, roles in users.items():
+            deployment.grant(user, *roles, groups=[FREE])
         login = deployment.broker.connection(ADMIN).config
+        ensure_lease_topic(deployment.broker.connection(ADMIN))
         consumer = Consumer({**login, "bootstrap.servers": deployment.broker.bootstrap, "group.id": OLD})
         consumer.commit(offsets=[TopicPartition(ORDERS, 0, 0)], asynchronous=False)
         consumer.close()

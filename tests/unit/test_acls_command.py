@@ -68,7 +68,7 @@ def test_a_table_has_one_row_per_topic_or_group(wakeroll):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("boss=User:x",), "no role 'boss'; there are: client, producer, observer"),
+        (("boss=User:x",), "no role 'boss'; there are: client, waker, producer, observer"),
         (("client",), "'client' is not ROLE=PRINCIPAL, such as client=User:billing"),
         (("client=billing",), "'client=billing' is not ROLE=PRINCIPAL"),
         (("client=User:x", "--topic", "a b"), "--topic is 'a b'; it must be 1 to 249 letters"),

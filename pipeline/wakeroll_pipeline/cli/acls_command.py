@@ -30,8 +30,8 @@ Groups = Annotated[
     typer.Option(
         "--group",
         metavar="GROUP",
-        help="Group of the application; may be repeated. For clients that use Consumer.run, dead-letters, mirror, "
-        "importer and watcher.",
+        help="Group of the application; may be repeated. For clients that use Consumer.run, waker, dead-letters, "
+        "mirror, importer and watcher.",
     ),
 ]
 AsTable = Annotated[bool, typer.Option("--table", help="Print a table instead of commands.")]

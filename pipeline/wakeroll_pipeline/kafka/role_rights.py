@@ -64,6 +64,17 @@ def _client(scope: Scope) -> Iterable[Right]:
     yield _UNUSED
 
 
+def _waker(scope: Scope) -> Iterable[Right]:
+    """Yield the rights of `wake`, which reads no messages: it joins a group of its own, and follows the decisions."""
+    topics = scope.topics
+    yield Right("topic", topics.groups, ("Write",))
+    yield Right("topic", topics.queues, ("Write",))
+    yield from (Right("topic", topic, ("Read",)) for topic in (topics.inbox, topics.decisions))
+    yield from (Right("topic", name, ("Describe",)) for name in scope.messages)
+    yield from (Right("topic", retry_topic_of(group), ("Describe",)) for group in scope.groups)
+    yield _UNUSED
+
+
 def _producer(scope: Scope) -> Iterable[Right]:
     topics = scope.topics
     yield Right("topic", topics.groups, ("Describe",))
@@ -196,6 +207,7 @@ _UNUSED = Right("group", UNUSED_GROUP, ("Describe",))
 
 ROLES: Mapping[str, Callable[[Scope], Iterable[Right]]] = {
     "client": _client,
+    "waker": _waker,
     "producer": _producer,
     "observer": _observer,
     "mirror": _mirror,
