@@ -16,13 +16,15 @@ pytestmark = pytest.mark.e2e
 MESSAGES = 20
 
 BEGIN = """
-import asyncio, sys, threading
+import asyncio, logging, sys, threading
 from wakeroll import AsyncConsumer, Consumer
 
 bootstrap, prefix, group_id, topic = sys.argv[1:]
 settings = {"prefix": prefix, "client_id": group_id + "-member", "consume_from": "first", "commit_interval": None}
 arguments = group_id, [topic], bootstrap
 is_called = threading.Event()
+# With `-X dev`, asyncio reports each step that took 0.1 s, as it may on a busy machine.
+logging.getLogger("asyncio").addFilter(lambda record: not record.msg.startswith("Executing "))
 """
 """What each program begins with. Nothing is committed before a consumer leaves."""
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.spark
 __all__ = ("home", "sound")
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.operate)])
 def test_the_tests_of_the_marts_leave_out_what_is_lost_on_record(home, engine):
     """Before an operator has accepted the loss, they find it."""
     lose_decisions(home)

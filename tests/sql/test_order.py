@@ -228,14 +228,16 @@ def mart(engine: SparkSession, eras: Path, tmp_path_factory: pytest.TempPathFact
     """Build the marts of the ledger, ask every test, and return how to ask them."""
     home = tmp_path_factory.mktemp("marts of eras")
     shutil.copytree(eras, home / "warehouse")
-    built = marts.build(home / "warehouse", home / "logs", engine="spark")
+    built = marts.build(home / "warehouse", home / "logs")
     assert [outcome for outcome in built if not outcome.is_good] == []
-    return lambda sql: [tuple(row) for row in engine.sql(sql).collect()]
+    session = engine.newSession()
+    marts.open_marts(session, home / "warehouse")
+    return lambda sql: [tuple(row) for row in session.sql(sql).collect()]
 
 
 def test_the_marts_say_what_was_decided_last(mart, story):
-    owners = mart("select group_id, topic, queue_id, client_id from marts.current_ownership")
-    lag = mart("select group_id, topic, queue_id, committed_offset from marts.consumer_lag")
+    owners = mart("select group_id, topic, queue_id, client_id from current_ownership")
+    lag = mart("select group_id, topic, queue_id, committed_offset from consumer_lag")
 
     assert {tuple(where): owner for *where, owner in owners} == owners_of(story)
     committed = {tuple(where): offset for *where, offset in lag if offset is not None}
@@ -246,7 +248,7 @@ def test_the_marts_say_what_was_decided_last(mart, story):
 def test_periods_of_ownership_follow_each_other_though_the_clock_steps_back(mart, story):
     """None lasts less than no time, and none begins before the one before it has ended."""
     periods = mart(
-        "select client_id, owned_from, owned_to, owned_s from marts.ownership_timeline "
+        "select client_id, owned_from, owned_to, owned_s from ownership_timeline "
         "where group_id = 'billing' and queue_id = 3 order by era, seq"
     )
 
@@ -258,8 +260,8 @@ def test_periods_of_ownership_follow_each_other_though_the_clock_steps_back(mart
 
 def test_no_duration_is_negative_and_no_offset_is_said_to_fall(mart):
     """What a rebalance cost, and how healthy a queue is, are told from the log, not from its clock."""
-    assert mart("select count(*) from marts.rebalance_cost where handover_s < 0 or total_pause_s < 0") == [(0,)]
-    assert mart("select distinct status from marts.queue_health where group_id = 'billing'") != [("REWIND",)]
+    assert mart("select count(*) from rebalance_cost where handover_s < 0 or total_pause_s < 0") == [(0,)]
+    assert mart("select distinct status from queue_health where group_id = 'billing'") != [("REWIND",)]
 
 
 # --- queries for people ---
