@@ -347,6 +347,28 @@ def test_an_executor_that_was_killed_is_replaced(program: Program):
     program.wait_for_end(("died", "SIGKILL"))
 
 
+def test_an_executor_that_has_nothing_to_report_is_not_lost(program: Program):
+    """Members look every few seconds, for as long as they live."""
+    source = """
+from wakeroll.last_will.executor_link import ExecutorLink
+from wakeroll.last_will.will_file import Sending, WillFile
+
+link, will = ExecutorLink(""), WillFile(Sending({}, "groups", None))
+link.register(will)
+go_on()
+for _ in range(3):
+    link.look()
+go_on()
+"""
+    program.start(BEGIN + source)
+    [first] = wait_until(program.executors, "an executor has started")
+    wait_until(lambda: state_of(first) == "S", "it sleeps")
+    program.go_on()
+    assert program.line() == "ready"
+    assert program.errors() == ""
+    assert program.executors() == [first]
+
+
 def test_an_executor_has_room_for_the_members_of_a_large_process(program: Program):
     """Their wills come all at once when an executor that was killed is replaced."""
     source = """

@@ -76,8 +76,9 @@ class ExecutorLink:
         """Connect again if the executor has ended; call it every few seconds."""
         with self._lock:
             if self._link is not None:
+                self._link.setblocking(False)  # a flag would not do: with a timeout, Python itself waits before it reads
                 try:
-                    self._hear(self._link.recv(executor.MAX_MESSAGE, socket.MSG_DONTWAIT))
+                    self._hear(self._link.recv(executor.MAX_MESSAGE))
                 except BlockingIOError:
                     pass
                 except OSError as problem:
@@ -93,7 +94,6 @@ class ExecutorLink:
         except (OSError, subprocess.SubprocessError) as problem:
             self._lose(_why_not(self._address, problem) if self._address else str(problem))
             return
-        self._link.settimeout(_START_S)  # a process with hundreds of members sends more than fits into the socket
         for will in self._wills:
             self._send(will)
 
@@ -101,6 +101,7 @@ class ExecutorLink:
         if self._link is None:
             return
         message = executor.REGISTER + self._wills[will].to_bytes(8, "big")
+        self._link.settimeout(_START_S)  # a process with hundreds of members sends more than fits into the socket
         try:
             own = os.pidfd_open(os.getpid())
             try:
@@ -112,6 +113,7 @@ class ExecutorLink:
 
     def _tell(self, message: bytes) -> None:
         if self._link is not None:
+            self._link.settimeout(_START_S)
             with contextlib.suppress(OSError):  # `look` finds that it has ended
                 self._link.send(message)
 
