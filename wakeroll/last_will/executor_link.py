@@ -76,7 +76,8 @@ class ExecutorLink:
         """Connect again if the executor has ended; call it every few seconds."""
         with self._lock:
             if self._link is not None:
-                self._link.setblocking(False)  # a flag would not do: with a timeout, Python itself waits before it reads
+                # With a timeout, Python would wait before it reads, whatever the flags.
+                self._link.setblocking(False)
                 try:
                     self._hear(self._link.recv(executor.MAX_MESSAGE))
                 except BlockingIOError:
