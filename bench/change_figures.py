@@ -58,15 +58,18 @@ def section(found: Changes | None) -> str:
     return f"""\
 Consumer processes of groups of wakeroll and of Kafka's own groups, one group after the other on one broker in one run,
 while the observer and the jobs of wakeroll work. Each of {found.queues} queues gets a message every {every_ms:.0f} ms.
-A fourth consumer joins three, leaves, joins again and is killed; rounds per group: {found.rounds}. The figures are from
-the consumers' own logs of what they handed out. Settings are the defaults, or short sessions; then Kafka's consumers
-also have the fetch settings of `Consumer`.
+A fourth consumer joins three, leaves, joins again and is killed by SIGKILL; rounds per group: {found.rounds}. Consumers
+of wakeroll have a [last will](last-will.md), except where the name says so; these are killed more often, because it
+takes only seconds. The figures are from the consumers' own logs of what they handed out. Settings are the defaults, or
+short sessions; then Kafka's consumers also have the fetch settings of `Consumer`. *Busy cores*: other processes, as
+many as cores, never wait.
 
 Session timeout and heartbeat interval are in seconds. Times are median / maximum, and begin when the new consumer
 creates its client, begins to leave, or is killed. A *pause* is the longest time between two messages of a queue: *kept*
 queues have the same owner before and after, *moved* ones do not. *Repeated* is the mean number of messages per change
 that were handed out again. All groups commit every {commit_s:g} s, and the kills are distributed evenly over this time.
-So a crash repeats {each * commit_s / 2:.0f} messages on average: those of half an interval, {each:g} per second.
+Without a last will, a crash repeats {each * commit_s / 2:.0f} messages on average: those of half an interval, {each:g}
+per second.
 
 {tables}
 Lost messages, in all groups together: {sum(group.lost for group in found.groups)}.
@@ -84,12 +87,13 @@ def summary(group: Measured) -> str:
 
 
 def _table(kind: str, groups: Iterable[Measured]) -> str:
-    heads = ("group", "session", "heartbeat", _FIRSTS[kind], "pause, kept", "pause, moved", "repeated")
+    heads = ("group", "session", "heartbeat", "times", _FIRSTS[kind], "pause, kept", "pause, moved", "repeated")
     rows = [
         (
             group.name,
             f"{group.session_ms / 1_000:g}",
             f"{group.heartbeat_ms / 1_000:g}",
+            f"{len(effects)}",
             _seconds([one.first_s for one in effects]),
             _seconds([one.kept_gap_s for one in effects]),
             _seconds([one.moved_gap_s for one in effects]),

@@ -57,6 +57,15 @@ class ChangingGroup:
         make_topic(self._connection, self._name, QUEUES)
         self._case.prepare(self._connection, self._name)
         self._stack.enter_context(self._traffic)
+        for number in range(os.cpu_count() or 1) if self._case.is_busy else ():
+            busy = Child(
+                f"process {number} that keeps a core busy",
+                [sys.executable, "-c", "while True: pass"],
+                log=self._folder / "busy.output",
+                env=os.environ,
+            )
+            busy.start()
+            self._stack.callback(busy.kill)
         return self
 
     def __exit__(
@@ -122,7 +131,7 @@ class ChangingGroup:
                 *self._case.arguments(self._connection),
             ],
             log=self._folder / f"{client_id}.output",
-            env=os.environ,
+            env={**os.environ, **self._case.variables},
         )
         self._logs[log] = client_id
         self._children[client_id] = child

@@ -1,12 +1,13 @@
 """The groups that `bench.group_changes` compares: ours and Kafka's, with default settings and with shorter sessions."""
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from wakeroll.connection import Connection
+from wakeroll.last_will.executor_link import OFF, VARIABLE
 from wakeroll.reader import FETCH_SETTINGS
 from wakeroll_model.config import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from wakeroll_model.events import Configure
@@ -39,6 +40,17 @@ class Case(NamedTuple):
     """Whether these are the default settings."""
     assignor: str = ""
     """Only for `classic`."""
+    has_wills: bool = False
+    """Whether a consumer that dies has a last will; only for `wakeroll`."""
+    is_busy: bool = False
+    """Whether other processes keep all cores busy."""
+    kills: int = 1
+    """Kills in each round; where they take a second, there are more of them."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables of a consumer."""
+        return {} if self.has_wills else {VARIABLE: OFF}
 
     def consumer_settings(self) -> dict[str, str]:
         """Return the settings of a consumer of Kafka's own groups."""
@@ -90,9 +102,12 @@ def _both(name: str, protocol: Literal["classic", "consumer"], heartbeat_ms: int
     ]
 
 
+_DEFAULT: Final = ("wakeroll", SESSION_TIMEOUT_MS, HEARTBEAT_MS, True)
 CASES = [
-    Case("wakeroll", "wakeroll", SESSION_TIMEOUT_MS, HEARTBEAT_MS, True),
-    Case("wakeroll, short sessions", "wakeroll", SHORT_SESSION_MS, SHORT_HEARTBEAT_MS, False),
+    Case("wakeroll", *_DEFAULT, has_wills=True, kills=10),
+    Case("wakeroll, busy cores", *_DEFAULT, has_wills=True, is_busy=True, kills=5),
+    Case("wakeroll, no last will", *_DEFAULT),
+    Case("wakeroll, no last will, short sessions", "wakeroll", SHORT_SESSION_MS, SHORT_HEARTBEAT_MS, False),
     *_both("Kafka, eager (range)", "classic", _CLASSIC_HEARTBEAT_MS, "range"),
     *_both("Kafka, cooperative-sticky", "classic", _CLASSIC_HEARTBEAT_MS, "cooperative-sticky"),
     *_both("Kafka, KIP-848 (uniform)", "consumer", _KIP848_HEARTBEAT_MS),

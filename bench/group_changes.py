@@ -90,8 +90,10 @@ def _measure(connection: Connection, folder: Path, case: Case, rounds: int, limi
     with ChangingGroup(connection, case, name, folder / name, limit_s) as group:
         group.start(FIRST)
         for number in range(rounds):
-            changes += [group.join(NEWCOMER), group.leave(NEWCOMER), group.join(NEWCOMER)]
-            changes.append(group.crash(NEWCOMER, number * COMMIT_S / rounds))
+            changes += [group.join(NEWCOMER), group.leave(NEWCOMER)]
+            for kill in range(case.kills):
+                changes.append(group.join(NEWCOMER))
+                changes.append(group.crash(NEWCOMER, (number + kill / case.kills) * COMMIT_S / rounds))
         lost = group.finish()
     handed = group.handed
     effects: dict[Kind, list[Effect]] = {}
