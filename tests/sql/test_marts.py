@@ -405,17 +405,19 @@ def odd(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ask:
     write_ledger(engine.newSession(), home / "warehouse", story, batches=1)
     staging = ("stg_memberships", "stg_handovers", "stg_fencings", "stg_failed_messages")
     models = (*staging, "duplicate_clients", "subscription_conflicts")
-    done = marts.build(home / "warehouse", home / "logs", "--select", *models, "--indirect-selection", "cautious")
+    done = marts.build(
+        home / "warehouse", home / "logs", "--select", *models, "--indirect-selection", "cautious", engine="spark"
+    )
     assert [outcome for outcome in done if not outcome.is_good] == []
     words = {outcome.name.partition("__")[0] for outcome in done if outcome.name.startswith("accepted_values")}
     columns = ("stg_fencings_reason", "stg_handovers_how", "stg_memberships_change", "stg_failed_messages_outcome")
     assert words == {f"accepted_values_{name}" for name in columns}
-    return asking(engine, home / "warehouse")
+    return lambda sql: [tuple(row) for row in engine.sql(sql).collect()]
 
 
 def test_a_name_that_two_processes_use_is_listed(odd: Ask):
     """Whether a conflict says so, or an instance was fenced as a duplicate, however often it was told."""
-    found = odd("select client_id, reports, fenced_instances, instances, last_detail from duplicate_clients order by 1")
+    found = odd("select client_id, reports, fenced_instances, instances, last_detail from marts.duplicate_clients order by 1")
 
     assert found == [
         ("named", 1, 0, 1, "duplicate id: instance 'life-6' uses the client_id of live instance 'life-5'"),
@@ -426,12 +428,12 @@ def test_a_name_that_two_processes_use_is_listed(odd: Ask):
 
 def test_a_conflict_ends_when_its_client_joins_anew(odd: Ask):
     """A new era knows nothing of the conflicts of the one before it."""
-    assert odd("select client_id, ended_by, is_open from subscription_conflicts") == [("picky", "joined", False)]
+    assert odd("select client_id, ended_by, is_open from marts.subscription_conflicts") == [("picky", "joined", False)]
 
 
 def test_the_words_of_an_earlier_version_are_understood(odd: Ask):
     """Its ledgers stay readable."""
-    assert odd("select how, is_abrupt from stg_handovers order by era, seq") == [
+    assert odd("select how, is_abrupt from marts.stg_handovers order by era, seq") == [
         ("first", False),
         ("replaced", True),
     ]
@@ -441,7 +443,7 @@ def test_failed_messages_show_the_way_to_the_dead_letter(odd: Ask):
     """Which message of which queue failed, how often, and why."""
     failures = odd(
         "select client_id, topic, queue_id, first_offset, messages, attempt, outcome, level, error "
-        "from stg_failed_messages order by era, seq"
+        "from marts.stg_failed_messages order by era, seq"
     )
 
     assert failures == [
@@ -506,10 +508,10 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
     again("assignments", seq=f.col("seq") + 2_000)
     again("decisions", seq=f.col("seq") + 1_000, cause=f.col("cause").withField("offset", f.lit(0).cast("long")))
     models = ("--select", "path:models/staging", "ownership_timeline", "rebalance_cost")
-    marts.build(warehouse, tmp_path / "logs", *models, command="run")
+    marts.build(warehouse, tmp_path / "logs", *models, command="run", engine="spark")
     for mart in ("ownership_timeline", "rebalance_cost"):
         engine.sql(f"delete from delta.`{warehouse / 'marts' / mart}` where group_id = 'audit'")
-    done = marts.build(warehouse, tmp_path / "logs", "--select", "test_type:singular", command="test")
+    done = marts.build(warehouse, tmp_path / "logs", "--select", "test_type:singular", command="test", engine="spark")
 
     rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
     found = {outcome.name: outcome.failures for outcome in done if outcome.status == "fail"}
