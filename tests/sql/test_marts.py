@@ -417,7 +417,9 @@ def odd(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ask:
 
 def test_a_name_that_two_processes_use_is_listed(odd: Ask):
     """Whether a conflict says so, or an instance was fenced as a duplicate, however often it was told."""
-    found = odd("select client_id, reports, fenced_instances, instances, last_detail from marts.duplicate_clients order by 1")
+    found = odd(
+        "select client_id, reports, fenced_instances, instances, last_detail from marts.duplicate_clients order by 1"
+    )
 
     assert found == [
         ("named", 1, 0, 1, "duplicate id: instance 'life-6' uses the client_id of live instance 'life-5'"),
