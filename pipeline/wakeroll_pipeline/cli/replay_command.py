@@ -20,7 +20,7 @@ from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, 
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.view_queries import Engine
-from wakeroll_pipeline.questions.tables_looked_at import tables_looked_at
+from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt, tables_looked_at
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.ledger.archived_log import Period
@@ -72,7 +72,6 @@ def replay(
     if none does but some decisions cannot be compared, and no operator has accepted that (see `wakeroll repair`).
     """
     from wakeroll_pipeline.ledger.archived_log import Period
-    from wakeroll_pipeline.questions.replay_check import replay_group
 
     period = Period(*(None if text is None else int(time_of(text)) for text in (from_, to)))
     if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
@@ -81,11 +80,8 @@ def replay(
     chosen: Engine = engine or "duckdb"
     clock = RunClock("replay", run_name, chosen, settings.warehouse)
     with reported_failure(clock, as_json=as_json, junit=junit), ledger(settings, out, chosen) as opened:
-        if group is None:
-            checks = _replay_all(opened, settings.partitions, period)
-        else:
-            checks = replay_group(opened, settings.partitions, period, group)
-        looked_at = tables_looked_at(opened) if as_json or junit is not None else []
+        checks = _replay(opened, settings.partitions, period, group)
+        looked_at = _looked_at(opened, period) if as_json or junit is not None else []
     differences = sum(one.differences for one in checks)
     unequal = [(one.shard, snapshot) for one in checks for snapshot in one.unequal]
     code = BROKEN if differences or unequal else NOT_CHECKED if any(_is_open(one) for one in checks) else HOLDS
@@ -118,21 +114,33 @@ def replay(
     raise typer.Exit(code)
 
 
-def _replay_all(opened: Ledger, partitions: int, period: "Period") -> "list[Checked]":
+def _replay(opened: Ledger, partitions: int, period: "Period", group: str | None) -> "list[Checked]":
     if opened.engine == "spark":
         from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+        from wakeroll_pipeline.questions.replay_check import replay_group
         from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
 
         assert isinstance(opened, SparkLedger)
+        if group is not None:
+            return replay_group(opened, partitions, period, group)
         return replay_in_spark(opened, partitions, period)
     from wakeroll_pipeline.ledger.archived_log import Period
     from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
     from wakeroll_pipeline.questions.replay_here import replay_here
 
     assert isinstance(opened, DuckLedger)
-    if period == Period():
+    if period == Period() and group is None:
         announce(opened.opened.rows_of(EVENTS), _US_PER_EVENT, os.cpu_count() or 1)
-    return replay_here(opened, partitions, period)
+    return replay_here(opened, partitions, period, group)
+
+
+def _looked_at(opened: Ledger, period: "Period") -> list[TableLookedAt]:
+    from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+
+    if not isinstance(opened, DuckLedger) or (period.from_ms, period.to_ms) == (None, None):
+        return tables_looked_at(opened, period)
+    with opened.within(period.from_ms or 0, period.to_ms) as part:
+        return tables_looked_at(part, period)
 
 
 _US_PER_EVENT = 30

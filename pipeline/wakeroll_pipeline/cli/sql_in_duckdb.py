@@ -37,7 +37,9 @@ def ask_duckdb(ledger: DuckLedger, question: str, limit: int, known: Sequence[st
         if described and described[1].lower() in known:
             found = ledger.connection.execute(_COLUMNS, {"name": described[1].lower()})
         else:
-            found = ledger.connection.execute(_query_in(question))
+            query = _query_in(question)
+            ledger.narrow(query.query)
+            found = ledger.connection.execute(query)
         names = [column[0] for column in found.description or ()]
         rows = found.fetchmany(limit + 1)
     except duckdb.Error as error:

@@ -38,8 +38,12 @@ class Period(NamedTuple):
     @property
     def condition(self) -> str:
         """SQL condition that selects the rows whose `at_ms` is in the period."""
-        parts = [] if self.from_ms is None else [f"at_ms >= {self.from_ms}"]
-        parts += [] if self.to_ms is None else [f"at_ms < {self.to_ms}"]
+        return self.has_column("at_ms")
+
+    def has_column(self, name: str) -> str:
+        """Return the SQL condition that selects the rows whose time in a column is in the period."""
+        parts = [] if self.from_ms is None else [f"{name} >= {self.from_ms}"]
+        parts += [] if self.to_ms is None else [f"{name} < {self.to_ms}"]
         return " and ".join(parts) or "true"
 
     def __str__(self) -> str:
@@ -115,6 +119,8 @@ class Replayable(NamedTuple):
     unknown: list[Unknown]
     losses: Sequence[Loss] = ()
     """Rows that are lost on record."""
+    begins: Mapping[ControlPartition, int] = {}
+    """Shards whose archived log retention has shortened, each with its first archived offset."""
 
 
 class _Era(NamedTuple):
@@ -196,9 +202,15 @@ def with_snapshots(ledger: Ledger, found: Replayable) -> Replayable:
     digest = "sha256(body)" if ledger.engine == "duckdb" else "sha2(body, 256)"
     snapshots = [one for one in found.losses if one.table == SNAPSHOTS.name]
     passed: dict[tuple[str, int, int], dict[int, str]] = {}
+    # Without these conditions, the states of all snapshots would be read.
+    in_any = " or ".join(
+        f"(topic = '{one.topic}' and partition = {one.partition} and era = {one.era} "
+        f"and snapshots.offset > {one.after} and snapshots.offset <= {one.last})"
+        for one in found.stretches
+    )
     rows = ledger.stream(
         f"select topic, partition, era, snapshots.offset, {digest} from snapshots "
-        "where version between $oldest and $newest",
+        f"where version between $oldest and $newest and ({in_any or 'false'})",
         oldest=READABLE[0],
         newest=READABLE[-1],
     )

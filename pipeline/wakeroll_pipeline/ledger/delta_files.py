@@ -147,7 +147,17 @@ class Written(NamedTuple):
     """The moment (epoch ms), inclusive."""
 
 
-Part = Period | Written
+Range = Mapping[str, tuple[int | None, int | None]]
+"""Column -> its lowest and highest value, inclusive; None: unbounded. Rows are in a range if each of the columns is."""
+
+
+class Ranges(NamedTuple):
+    """Ranges of values; a reader that needs only the rows in any of them leaves out files without such rows."""
+
+    any_of: tuple[Range, ...]
+
+
+Part = Period | Written | Ranges
 """A part of the rows of a table; a reader of it may get other rows too."""
 
 
@@ -221,6 +231,9 @@ def _needed(actions: Any, part: Part) -> list[bool]:
     """Return for each file whether it may have rows of a part."""
     if isinstance(part, Written):
         return [at_ms >= part.from_ms for at_ms in actions.column("modification_time").to_pylist()]
+    if isinstance(part, Ranges):
+        each = [_in_range(actions, one) for one in part.any_of]
+        return [any(is_in) for is_in in zip(*each, strict=True)]
     period = part
     low, high = f"min.{period.column}", f"max.{period.column}"
     if not {low, high} <= {*actions.schema.names}:
@@ -240,6 +253,22 @@ def _needed(actions: Any, part: Part) -> list[bool]:
 
 
 _NEWEST_MS = 3_600_000
+
+
+def _in_range(actions: Any, wanted: Range) -> list[bool]:
+    """Return for each file whether it may have rows in a range."""
+    found = [True] * actions.num_rows
+    for column, (low, high) in wanted.items():
+        names = f"min.{column}", f"max.{column}"
+        if {*names} <= {*actions.schema.names}:
+            bounds = zip(*(actions.column(name).to_pylist() for name in names), strict=True)
+            found = [
+                is_in
+                and (low is None or last is None or last >= low)
+                and (high is None or first is None or first <= high)
+                for is_in, (first, last) in zip(found, bounds, strict=True)
+            ]
+    return found
 
 
 def bounds_of(delta: DeltaTable, column: str) -> tuple[int, int] | None:

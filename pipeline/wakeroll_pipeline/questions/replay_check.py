@@ -1,8 +1,9 @@
 """Replay: decide again from the archived log, and compare with the recorded decisions byte for byte."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -116,16 +117,20 @@ def plan_replay(ledger: Ledger, partitions: int, period: Period, group_id: str |
             partitions.
     """
     if group_id is not None:
-        places = places_of(ledger, group_id, partitions)
-        return with_snapshots(ledger, stretches_of(ledger, _asked(ledger, period, places)))
-    asked = _asked(ledger, period)
+        asked = _asked(ledger, period, places_of(ledger, group_id, partitions))
+    else:
+        asked = _asked(ledger, period)
+        _refuse_more_partitions(asked, partitions)
+    return with_snapshots(ledger, stretches_of(ledger, asked))._replace(begins=cut_logs(ledger))
+
+
+def _refuse_more_partitions(asked: Iterable[ControlPartition], partitions: int) -> None:
     highest = max(partition for _, partition in asked)
     if highest >= partitions:
         raise InvalidUsage(
             f"the tables have records of partition {highest}, but this deployment has {partitions} partitions; "
             "set the number with which the tables were made, with WAKEROLL_PARTITIONS or --config"
         )
-    return with_snapshots(ledger, stretches_of(ledger, asked))
 
 
 def replay_group(ledger: Ledger, partitions: int, period: Period, group_id: str) -> list[Checked]:
@@ -161,7 +166,7 @@ def _recorded_in_order(
     ledger: Ledger, stretch: Stretch, period: Period, group_id: str | None
 ) -> Iterator[tuple[int, str]]:
     """Yield seq and JSON of the recorded decisions of a stretch and a period, ordered by seq."""
-    recorded = f"from decisions where {recorded_in(ledger, period, group_id)} and {_is_of(stretch)}"
+    recorded = f"from decisions where {recorded_in(period, group_id)} and {_is_of(stretch)}"
     [ends] = ledger.rows(f"select min(seq) as first_seq, max(seq) as last_seq {recorded}", **_value_of(group_id))
     if ends.first_seq is not None:
         for first, last in windows(ends.first_seq, ends.last_seq):
@@ -307,7 +312,7 @@ def unknown_of(ledger: Ledger, found: Replayable, period: Period, group_id: str 
     in_any = " or ".join(f"({_is_of(stretch)})" for stretch in found.stretches) or "false"
     rows = ledger.stream(
         "select shard, seq, cause.offset as at_offset, '' as json from decisions "
-        f"where {recorded_in(ledger, period, group_id)} and not ({in_any})",
+        f"where {recorded_in(period, group_id, found.begins)} and not ({in_any})",
         **_value_of(group_id),
     )
     return counts_of_unknown(found, (Recorded(*row) for row in rows))
@@ -350,15 +355,18 @@ def is_in(part: Stretch | Unknown, row: Recorded) -> bool:
     return part.shard_name == row.shard and part.first <= row.offset <= part.last
 
 
-def recorded_in(ledger: Ledger, period: Period, group_id: str | None = None) -> str:
+def recorded_in(
+    period: Period, group_id: str | None = None, begins: Mapping[ControlPartition, int] = MappingProxyType({})
+) -> str:
     """Return the SQL condition of the recorded decisions that a replay of a period compares.
 
-    It expects the value ``$group_id`` if a group is named.
+    It expects the value ``$group_id`` if a group is named. Decisions about records before those in `begins` are left
+    out; of stretches, there are none.
     """
     # Of the decisions before the start of the archived log, retention keeps only the latest about each subject.
     begun = [
         f"not (cause.topic = '{topic}' and cause.partition = {partition} and cause.offset < {first})"
-        for (topic, partition), first in cut_logs(ledger).items()
+        for (topic, partition), first in begins.items()
     ]
     return " and ".join([period.condition, *begun, *([] if group_id is None else ["group_id = $group_id"])])
 

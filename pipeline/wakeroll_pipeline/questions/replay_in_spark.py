@@ -39,7 +39,7 @@ def replay_in_spark(ledger: SparkLedger, partitions: int, period: Period) -> lis
     found = plan_replay(ledger, partitions, period)
     recorded = (
         "select cause.topic as topic, cause.partition as partition, cause.offset as at_offset, shard, seq, json "
-        f"from decisions where {recorded_in(ledger, period)}"
+        f"from decisions where {recorded_in(period, begins=found.begins)}"
     )
     checked = (
         ledger.spark.sql(records_query(found.stretches))

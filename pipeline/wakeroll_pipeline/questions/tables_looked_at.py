@@ -1,11 +1,15 @@
 """The tables that a check or a replay looked at: their versions, rows and positions, as proof beside a verdict."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from wakeroll_model.rows import TABLES, Table
+from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.ledger import Ledger, UnreadableTable
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.ledger.archived_log import Period
 
 
 class StreamSpan(Struct, frozen=True, kw_only=True):
@@ -31,24 +35,30 @@ class TableLookedAt(Struct, frozen=True, kw_only=True):
     """Why the table cannot be read, as a sentence; empty if it can."""
 
 
-def tables_looked_at(ledger: Ledger) -> list[TableLookedAt]:
-    """Return the tables of an open ledger, in the order of their declarations."""
-    return [_looked_at(ledger, table, ledger.versions.get(name)) for name, table in TABLES.items()]
+def tables_looked_at(ledger: Ledger, period: "Period | None" = None) -> list[TableLookedAt]:
+    """Return the tables of an open ledger, in the order of their declarations.
+
+    Args:
+        ledger: the open ledger.
+        period: period of log time, whose rows count; None: all. Of `snapshots`, all rows count.
+    """
+    return [_looked_at(ledger, table, ledger.versions.get(name), period) for name, table in TABLES.items()]
 
 
-def _looked_at(ledger: Ledger, table: Table, version: int | None) -> TableLookedAt:
+def _looked_at(ledger: Ledger, table: Table, version: int | None, period: "Period | None") -> TableLookedAt:
+    condition = "true" if period is None or table is SNAPSHOTS else period.has_column(table.at)
     try:
-        spans = list(_spans(ledger, table))
+        spans = list(_spans(ledger, table, condition))
     except UnreadableTable as error:
         return TableLookedAt(table=table.name, version=version, rows=0, problem=str(error))
     return TableLookedAt(table=table.name, version=version, rows=sum(span.rows for span in spans), streams=spans)
 
 
-def _spans(ledger: Ledger, table: Table) -> Iterator[StreamSpan]:
+def _spans(ledger: Ledger, table: Table, condition: str) -> Iterator[StreamSpan]:
     stream, position = ", ".join(table.stream), f"{table.name}.{table.position}"
     rows = ledger.rows(
         f"select {stream}, count(*) as total, min({position}) as lowest, max({position}) as highest "
-        f"from {table.name} group by {stream} order by {stream}"
+        f"from {table.name} where {condition} group by {stream} order by {stream}"
     )
     for row in rows:
         name = "/".join(str(row[column]) for column in table.stream)
