@@ -4,6 +4,10 @@
 {% macro era() %}try_cast(split_part(shard, '.', -1) as int){% endmacro %}
 
 
+{#- Condition of the hand-overs that the previous owner did not cause. -#}
+{% macro is_abrupt() %}how not in ('first', 'released', 'unregistered', 'removed'){% endmacro %}
+
+
 {#- Views of the ledger: name -> comments and query, as `create view NAME` expects them. -#}
 {% macro ledger_views() %}
 {%- set found = {} -%}

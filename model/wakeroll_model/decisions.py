@@ -5,6 +5,7 @@ identifies the decision by (shard, seq). A reader keeps the highest seq of each 
 above it.
 """
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -28,6 +29,9 @@ Kind = Literal[
     "assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "failed", "wake", "rejected"
 ]
 How = Literal["first", "released", "unregistered", "died", "expired", "timeout", "eager", "removed"]
+ORDERLY: Collection[How] = ("first", "released", "unregistered", "removed")
+"""Ways in which no owner lost the queue abruptly: it had none, its owner released it or left, or the queue is gone.
+After any other way, the next owner may read messages again that the previous one has processed and not committed."""
 Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset", "kick"]
 FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch", "kicked"]
 Change = Literal[

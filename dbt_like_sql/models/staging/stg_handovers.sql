@@ -15,7 +15,7 @@ final as (
         epoch,
         how,
         -- In these cases the owner released the queue itself; otherwise it may have processed uncommitted messages.
-        how not in ('first', 'released', 'unregistered', 'removed') as is_abrupt,
+        {{ is_abrupt() }} as is_abrupt,
         {{ log_time('at_ms') }} as decided_at,
         {{ log_time('revoked_ms') }} as revoked_at,
         {{ log_time('released_ms') }} as released_at,

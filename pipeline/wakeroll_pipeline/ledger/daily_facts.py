@@ -22,6 +22,7 @@ from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.losses import Loss, losses_of
 from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS, look_after_mart, mart_query, path_of_facts, with_comments
 from wakeroll_pipeline.ledger.stream_names import values_of
+from wakeroll_pipeline.ledger.view_queries import IS_ABRUPT
 from wakeroll_pipeline.storage.place import Folder, Place
 
 COMMENT = "The facts about one group on one day (UTC), kept when the rows of the day are deleted."
@@ -312,7 +313,7 @@ def facts_of(ledger: DuckLedger, day: date) -> RecordBatchReader:
             f"cast({quoted(name)} as {in_duckdb(fact.type)}) as {quoted(name)}" for name, fact in FACTS.items()
         )
         named = f"select date {literal(day.isoformat())} as day, {str(whole).lower()} as is_whole, * from final"
-        sql = f"{_DAY} select {types} from ({named}) order by group_id"
+        sql = f"{_DAY.replace('{is_abrupt}', IS_ABRUPT)} select {types} from ({named}) order by group_id"
         times = {"begin_ms": begin_ms, "end_ms": end_ms}
         rows = its.in_bounded_memory(lambda: Table(connection.sql(sql, params=times).to_arrow_table()))
     return RecordBatchReader.from_batches(rows.schema, rows.to_batches())
@@ -514,7 +515,7 @@ members as (
 ),
 each_move as (
     select
-        group_id, "to" as to_client_id, how not in ('first', 'released', 'unregistered', 'removed') as is_abrupt,
+        group_id, "to" as to_client_id, {is_abrupt} as is_abrupt,
         case
             when to_client_id is not null
                 then assigned_ms - coalesce(released_ms, assigned_ms) + coalesce(silent_ms, 0)

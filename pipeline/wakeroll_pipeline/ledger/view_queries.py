@@ -34,6 +34,10 @@ KINDS: Mapping[str, type[decisions.Decision]] = {
 }
 """View -> kind of decision that it shows, with one column per field and the column `era`."""
 
+IS_ABRUPT = f"how not in ({', '.join(map(repr, decisions.ORDERLY))})"
+"""SQL condition of the hand-overs that the previous owner did not cause, in a view or table with the column `how`. The
+queries in the folder `views` have it as ``{is_abrupt}``."""
+
 VIEWS = (*KINDS, *VIEW_ROWS)
 """Names of all views; each may read the views before it."""
 
@@ -101,7 +105,7 @@ def _in_quotes(text: str) -> str:
 
 def _sql_of(name: str) -> str:
     folder = resources.files("wakeroll_pipeline.ledger").joinpath("views")
-    return folder.joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    return folder.joinpath(f"{name}.sql").read_text(encoding="utf-8").replace("{is_abrupt}", IS_ABRUPT)
 
 
 def _with_times(columns: tuple[Column, ...]) -> tuple[Column, ...]:

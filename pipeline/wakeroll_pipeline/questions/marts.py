@@ -18,7 +18,15 @@ from wakeroll.errors import WakerollError, missing_extra
 from wakeroll_model.decision_order import ERA_SQL
 from wakeroll_model.rows import CHAIN, DECIDED, EVENTS, TABLES
 from wakeroll_pipeline.ledger.column_types import Column, columns_of, in_spark
-from wakeroll_pipeline.ledger.view_queries import VIEWS, Engine, declared_views, first_line, spark_head, views
+from wakeroll_pipeline.ledger.view_queries import (
+    IS_ABRUPT,
+    VIEWS,
+    Engine,
+    declared_views,
+    first_line,
+    spark_head,
+    views,
+)
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.conditional_writes import refuse_read_only
 from wakeroll_pipeline.storage.place import Folder, Place
@@ -58,6 +66,10 @@ _MACRO = """\
 
 {{#- Era of a row's shard, as a number; (era, seq) is the order of decisions. -#}}
 {{% macro era() %}}{era}{{% endmacro %}}
+
+
+{{#- Condition of the hand-overs that the previous owner did not cause. -#}}
+{{% macro is_abrupt() %}}{is_abrupt}{{% endmacro %}}
 
 
 {{#- Views of the ledger: name -> comments and query, as `create view NAME` expects them. -#}}
@@ -303,7 +315,7 @@ def _outcomes(result: Any) -> Iterator[BuildResult]:
 
 
 def views_macro() -> str:
-    """Return the content of `VIEWS_MACRO`: the macros `era`, `ledger_views` and `empty_tables`.
+    """Return the content of `VIEWS_MACRO`: the macros `era`, `is_abrupt`, `ledger_views` and `empty_tables`.
 
     dbt cannot read the declarations in `model`, so this function translates them.  A test compares the file.
     """
@@ -318,7 +330,7 @@ def views_macro() -> str:
     )
     tables = [(table.name, columns_of(table.row)) for table in TABLES.values()]
     empty = ",".join(_empty_table(name, columns) for name, columns in (*tables, (DAILY_FACTS, columns_of_facts())))
-    return _MACRO.format(era=ERA_SQL, entries=entries, tables=empty)
+    return _MACRO.format(era=ERA_SQL, is_abrupt=IS_ABRUPT, entries=entries, tables=empty)
 
 
 def _empty_table(name: str, columns: Iterable[Column]) -> str:

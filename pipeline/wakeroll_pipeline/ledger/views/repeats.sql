@@ -19,7 +19,7 @@ with moved as (
         how
     from handovers
     where
-        how not in ('first', 'released', 'unregistered', 'removed')
+        {is_abrupt}
         and handovers.from is not null
         and handovers.to is not null
 ),
