@@ -199,6 +199,7 @@ class TestPromtool:
         """A test of rules that passes whatever stands in it would show nothing."""
         stories = yaml.safe_load(STORIES.read_text())
         stories["rule_files"] = [str(RULES)]
+        stories["tests"] = stories["tests"][:1]
         stories["tests"][0]["alert_rule_test"][0]["exp_alerts"] = [{"exp_labels": {"severity": "critical"}}]
         wrong = tmp_path / "wrong.yml"
         wrong.write_text(yaml.safe_dump(stories))

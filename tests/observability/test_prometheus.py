@@ -125,6 +125,7 @@ def test_what_the_driver_reports_agrees_with_what_it_did(system):
     assert value("wakeroll_run_internal_failures_total") == 0
 
 
+@pytest.mark.operate
 def test_an_observer_that_is_killed_fires_its_alert_until_it_is_back(system):
     prometheus, observer = system.prometheus, system.fleet.system.observer
     wait_until(
