@@ -1,5 +1,6 @@
 """The memory of a last will: whatever a writer was about when it died, a reader finds what was true."""
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeroll.last_will.executor import execute
+from wakeroll.last_will.executor import READY, execute
 from wakeroll.last_will.will_file import Sending, WillFile, read_will
 from wakeroll_model.client_actions import Give
 from wakeroll_model.client_queues import ClientQueue
@@ -58,6 +59,23 @@ def read(file: WillFile) -> tuple[int, dict[int, int]] | None:
         return None
     assert found.sending == SENDING
     return found.will.epoch, {queue.queue_id: offset for queue, offset in found.progress.items()}
+
+
+LAYOUTS = {b"ready 1": "1ce2256938a701a3"}
+"""First message of an executor -> the hash of files that it can read. A new layout needs a new number in `READY`."""
+
+
+def test_another_layout_of_the_files_has_another_number(file: WillFile):
+    """A member of one release uses a listening executor of another only if both read the same."""
+    first, second = give_of(0), give_of(1)
+    write(file, will_of(first, second))
+    file.note(first, 7)
+    file.keep(second, 4)
+    content = hashlib.sha256()
+    for fd in (file.will_fd, file.progress_fd):
+        content.update(os.pread(fd, os.fstat(fd).st_size, 0))
+
+    assert LAYOUTS[READY] == content.hexdigest()[:16]
 
 
 def test_there_is_no_will_before_the_first_one(file: WillFile):
