@@ -293,6 +293,7 @@ MUTANTS: list[tuple[str, str, str, Any, str]] = [
     ("s3-replicas", "serve", "pod.enableServiceLinks", True, "reads variables of Services"),
     ("s3-replicas", "serve", "pod.volumes.0", {"name": "login", "hostPath": {"path": "/etc"}}, "forbidden volume"),
     ("s3-replicas", "serve", "pod.volumes.0.secret.defaultMode", 0o444, "everybody can read its Secret"),
+    ("s3-replicas", "serve", "pod.volumes.0.secret.secretName", "wakeroll-jobs", "only verifies can sign"),
     ("s3-replicas", "restore", "container.volumeMounts.0.mountPath", "/elsewhere", "is not in a Secret"),
     ("s3-replicas", "restore", "container.resources.limits.memory", "4Gi", "another process may take its memory"),
     ("s3-replicas", "serve", "container.resources.limits.cpu", "1", "the CPU must be requested, and not limited"),

@@ -16,7 +16,8 @@ from tests.support.systems.page_client import PageClient
 from tests.support.systems.replicas import coordinator, log_of
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Admin, Consumer
-from wakeroll.keys import InvalidKeys, add_key, new_client_key, new_key, read_keys
+from wakeroll.errors import NotReachable
+from wakeroll.keys import InvalidKeys, add_key, new_client_key, new_key, public_half, read_keys
 from wakeroll_pipeline.kafka.new_deployment import ensure_deployment
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.local.child_process import Child
@@ -94,6 +95,21 @@ def test_a_rotation_by_commands(old, wakeroll, tmp_path):
     assert removed[1].startswith("invalid: ops-1, from these offsets on: keys-")
     assert late[0] == 2
     assert "the key file has no operator key that is valid on record" in late[2]
+
+
+def test_a_recorder_that_cannot_sign_leaves_the_begin_to_a_coordinator(old, tmp_path):
+    """It may start first; the deployment would begin at the first level, and without keys on record."""
+    private, public = tmp_path / "private.toml", tmp_path / "public.toml"
+    for role, key_id in (("operator", "ops-1"), ("observer", "obs-1")):
+        key = new_key(role, key_id, "ed25519")
+        add_key(private, key)
+        add_key(public, public_half(key))
+    decides, recorder = (structs.replace(old, keys=str(file)) for file in (private, public))
+
+    with pytest.raises(NotReachable, match="groups does not exist, and a coordinator must begin it: the key 'ops-1'"):
+        ensure_deployment(recorder, decides=False)
+    assert ensure_deployment(decides) == []
+    assert ensure_deployment(recorder, decides=False) == []
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,17 @@ def secret(manifests: Manifests) -> Iterator[str]:
             yield f"{pod.name}: everybody can read its Secret"
 
 
+def unsigning(manifests: Manifests) -> Iterator[str]:
+    """Processes that only verify share no Secret with those that sign."""
+    secrets: dict[bool, set[str]] = {True: set(), False: set()}
+    for pod in manifests.pods:
+        signs = pod.command[0] != "serve" and pod.command[:3] != ["run", "--only", "record"]
+        mounted = {one["name"] for one in pod.container["volumeMounts"]}
+        volumes = [one for one in pod.spec["volumes"] if one["name"] in mounted and "secret" in one]
+        secrets[signs] |= {one["secret"]["secretName"] for one in volumes}
+    yield from (f"{name}: a process that only verifies can sign" for name in sorted(secrets[True] & secrets[False]))
+
+
 def connected(manifests: Manifests) -> Iterator[str]:
     """Services find pods; policies cover all pods, and let each reach the brokers."""
     for service in manifests.of_kind("Service"):
@@ -302,5 +313,6 @@ def connected(manifests: Manifests) -> Iterator[str]:
 
 
 RULES: Sequence[Callable[[Manifests], Iterator[str]]] = (
-    one_writer, history, probes, restricted, rolled, explained, graceful, drainable, bounded, secret, connected,
+    one_writer, history, probes, restricted, rolled, explained, graceful, drainable, bounded, secret, unsigning,
+    connected,
 )  # fmt: skip

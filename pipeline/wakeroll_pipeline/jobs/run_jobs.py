@@ -152,7 +152,7 @@ def _prepare(settings: Settings, jobs: Sequence[str], stack: ExitStack) -> tuple
     if settings.is_standby or not settings.locks_files:
         roles.append("standby")
     require_rights(settings.connection, roles)
-    for finding in ensure_deployment(settings):
+    for finding in ensure_deployment(settings, decides=coordinate.NAME in jobs):
         log.warning("%s", finding)
     publisher = _publisher(settings) if record.NAME in jobs else None
     with ExitStack() as taken:

@@ -1,33 +1,42 @@
 """The start of a deployment: its topics are created, and its shards get the newest feature level and their keys."""
 
+from collections.abc import Mapping
+
 from confluent_kafka import KafkaError
 
-from wakeroll.errors import WakerollError
-from wakeroll.keys import key_to_sign
+from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.keys import InvalidKeys, key_to_sign
 from wakeroll.operator_name import this_user
 from wakeroll_model.events import KeyChange, Level
 from wakeroll_model.feature_levels import FIRST, NEWEST
 from wakeroll_model.valid_keys import on_record
 from wakeroll_pipeline.kafka.control_topics import Finding, ensure_topics
 from wakeroll_pipeline.kafka.shard_records import append_to_shards
-from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
 from wakeroll_pipeline.settings import Settings
 
 
-def ensure_deployment(settings: Settings) -> list[Finding]:
+def ensure_deployment(settings: Settings, *, decides: bool = True) -> list[Finding]:
     """Create missing topics, check existing ones, and begin control topics that did not exist.
 
     They get the newest feature level; and, if the deployment has a key file, its keys become those on record. Several
     processes may do so at once: a second record of a level or of a key has no effect.
 
+    Args:
+        settings: of the deployment.
+        decides: whether this process is a coordinator. Another one that has no key to sign with begins nothing.
+
     Returns:
         Findings that are not fatal.
 
     Raises:
-        InvalidTopics, NotReachable: as `ensure_topics`.
+        InvalidTopics: as `ensure_topics`.
+        NotReachable: as `ensure_topics`; or a coordinator must create the topics first.
     """
     connection = settings.connection
     found = Cluster(connection).racks(connection.topics.control)
+    if not decides:
+        _await_coordinator(settings, found)
     findings = ensure_topics(
         connection,
         partitions=settings.partitions,
@@ -51,3 +60,14 @@ def ensure_deployment(settings: Settings) -> list[Finding]:
         )
         findings.append(Finding(new[0], text, fatal=False))
     return findings
+
+
+def _await_coordinator(settings: Settings, found: Mapping[str, Racks | KafkaError]) -> None:
+    """Leave the begin of control topics to a coordinator, unless this process can sign their first records."""
+    missing = [topic for topic, racks in found.items() if not isinstance(racks, KafkaError) and not racks]
+    if not missing:
+        return
+    try:
+        key_to_sign(settings.read_keys(), "operator")
+    except InvalidKeys as error:
+        raise NotReachable(f"the topic {missing[0]} does not exist, and a coordinator must begin it: {error}") from None
