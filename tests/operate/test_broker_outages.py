@@ -15,12 +15,15 @@ from tests.support.running_processes import run_process
 from tests.support.systems.broker_cluster import NUMBERS, BrokerCluster
 from tests.support.systems.fleet import GROUP, Fleet
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll import Admin
 from wakeroll.connection import Connection, Topics
 from wakeroll_model import config
 from wakeroll_model.events import Configure
 from wakeroll_model.signing import DEV_KEYS
 from wakeroll_pipeline.kafka.control_topics import check_topics, ensure_topics
 from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.ports import HOST, free_ports
 from wakeroll_pipeline.local.traffic import configure
 from wakeroll_pipeline.settings import Settings
 
@@ -198,6 +201,26 @@ def test_a_leader_whose_clock_is_an_hour_off_neither_ends_sessions_nor_stops_the
     groups = fleet.settings.connection.topics.groups
     [row] = spark.sql(f"select max(at_ms) - min(at_ms) as ms from events where topic = '{groups}'").collect()
     assert row.ms > HOUR_S * 1_000, "the log has times of both clocks"
+
+
+def test_brokers_that_come_back_at_another_address_are_found(spark, tmp_path):
+    """A client that knew only the old addresses would wait for ever; the new one is among those that it was given."""
+    old, new = free_ports(2)
+    places = ",".join(f"{HOST}:{port}" for port in (old, new))
+    with EmbeddedBroker(tmp_path / "broker", port=old) as before, Fleet(places, tmp_path) as fleet:
+        session = Configure(group_id=GROUP, heartbeat_ms=2_000, session_timeout_ms=LONG_SESSION_MS)
+        configure(fleet.settings.connection, DEV_KEYS, session)  # the broker's start takes a while on a busy machine
+        fleet.wait_for_more(MORE)
+        before.stop()
+        with EmbeddedBroker(tmp_path / "broker", port=new):
+            with Admin(places, prefix=fleet.settings.prefix) as admin:
+                admin.configure(GROUP, settle_ms=100, timeout=PATIENCE_WITH_SPARK_S)  # the coordinator answers
+            fleet.wait_for_more(MORE)
+            fleet.system.check()
+            fleet.wait_until_consumed()
+            fleet.stop()
+
+    fleet.check(spark)
 
 
 def test_a_log_that_lost_its_tail_is_recognized_and_restored(cluster, spark, restore, tmp_path):

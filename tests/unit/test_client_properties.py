@@ -97,11 +97,11 @@ def test_the_usual_names_of_the_mechanism_are_both_known():
 
 
 def test_spark_gets_the_address_and_the_translated_login():
+    ours = {"bootstrap.servers": "localhost:9092", "metadata.recovery.strategy": "rebootstrap"}
+
     options = kafka_options(Connection("localhost:9092", SCRAM))
 
-    assert options == {"kafka.bootstrap.servers": "localhost:9092"} | {
-        f"kafka.{name}": value for name, value in JAVA_SCRAM.items()
-    }
+    assert options == {f"kafka.{name}": value for name, value in {**ours, **JAVA_SCRAM}.items()}
 
 
 # --- what no client should get ---

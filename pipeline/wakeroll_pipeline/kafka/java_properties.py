@@ -18,6 +18,7 @@ COMMON = frozenset(
         "connections.max.idle.ms",
         "enable.metrics.push",
         "metadata.max.age.ms",
+        "metadata.recovery.strategy",
         "reconnect.backoff.max.ms",
         "reconnect.backoff.ms",
         "request.timeout.ms",

@@ -15,6 +15,9 @@ _FETCH_WAIT_MS = 0
 # Each task has a consumer that buffers fetched records. With Kafka's default of 50 MiB, four of them would take a
 # quarter of the heap. A larger record is still fetched, alone.
 _FETCH_BYTES = 4 * 1024 * 1024
+# Brokers may come back at other addresses, all at once. By default, a Java client of Kafka 3 then knows only the old
+# ones for ever; librdkafka and later versions look up the addresses of the settings again.
+_RECOVERY = {"metadata.recovery.strategy": "rebootstrap"}
 
 
 def records(
@@ -68,5 +71,5 @@ def kafka_options(connection: Connection) -> Mapping[str, str]:
     Raises:
         InvalidUsage: a setting of the login has no equivalent in Kafka's Java client.
     """
-    settings = {"bootstrap.servers": connection.bootstrap, **java_settings(connection.config)}
+    settings = {"bootstrap.servers": connection.bootstrap, **_RECOVERY, **java_settings(connection.config)}
     return {f"kafka.{name}": value for name, value in settings.items()}
