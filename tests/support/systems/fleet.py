@@ -30,6 +30,8 @@ from wakeroll_pipeline.storage.place import Folder
 GROUP = "billing"
 CLIENTS = ("c1", "c2", "c3")
 QUEUES = 8
+PER_SECOND = 200
+"""Messages that are produced per second."""
 
 
 def make_topic(connection: Connection, topic: str, queues: int) -> None:
@@ -55,7 +57,7 @@ class Fleet:
         self.settings = Settings(bootstrap=bootstrap, **{**usual, **more})
         self.system = LocalSystem(self.settings)
         self.topic = topic or f"orders-{name}"
-        self.traffic = Traffic(self.settings.connection, self.topic, per_second=200)
+        self.traffic = Traffic(self.settings.connection, self.topic, per_second=PER_SECOND)
         self._logs = {client: folder / client for client in CLIENTS}
         self._consumers = [self._consumer(client, folder) for client in CLIENTS]
 

@@ -5,7 +5,7 @@ import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,19 +55,32 @@ def ports_in_a_row(count: int) -> int:
 class Prometheus:
     """A running server, which scrapes and evaluates every second, for the time of a `with` block."""
 
-    def __init__(self, folder: Path, ports: Mapping[str, int]) -> None:
-        """Write its configuration; `ports` has the port of each job, and other jobs are left out."""
+    def __init__(
+        self, folder: Path, ports: Mapping[str, int | Sequence[int]], windows: Mapping[str, str] | None = None
+    ) -> None:
+        """Write its configuration.
+
+        Args:
+            folder: of its files.
+            ports: job -> port, or ports of its processes; other jobs are left out.
+            windows: words of the rules' expressions -> shorter ones, such as ``offset 1h`` -> ``offset 1m``.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in ports]
         for job in config["scrape_configs"]:
-            job["static_configs"][0]["targets"] = [f"127.0.0.1:{ports[job['job_name']]}"]
+            its = ports[job["job_name"]]
+            job["static_configs"][0]["targets"] = [
+                f"{HOST}:{port}" for port in ([its] if isinstance(its, int) else its)
+            ]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         rules = yaml.safe_load(RULES.read_text())
         for group in rules["groups"]:
             for rule in group["rules"]:
                 rule["for"] = "0s"  # a test need not wait until somebody may be woken at night
+                for window, shorter in (windows or {}).items():
+                    rule["expr"] = rule["expr"].replace(window, shorter)
         (folder / RULES.name).write_text(yaml.safe_dump(rules))
         [self._port] = free_ports(1)
         self._child = Child(
@@ -96,10 +109,11 @@ class Prometheus:
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
 
-    def firing(self) -> set[str]:
-        """Return the names of the alerts that fire now."""
+    def firing(self, **labels: str) -> set[str]:
+        """Return the names of the alerts that fire now, with these labels."""
         alerts = self._get("alerts")["data"]["alerts"]
-        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+        found = (alert["labels"] for alert in alerts if alert["state"] == "firing")
+        return {its["alertname"] for its in found if labels.items() <= its.items()}
 
     def _get(self, what: str, **parameters: str) -> dict[str, Any]:
         query = urllib.parse.urlencode(parameters)
