@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.manifests import FOLDER, Manifests
+from tests.support.manifests import FOLDER, Manifests, selects
 from tests.support.running_processes import run_process
 from tests.support.systems.kube_cluster import MISSING, KubeCluster
 from tests.support.waiting import wait_until
@@ -148,34 +148,70 @@ def test_the_commands_of_the_page_install_change_and_restore(cluster, tmp_path):
     assert settings["data"]["WAKEROLL_LEASE_MS"] == "20000", "the changed setting reached the pods"
 
 
-SNAPSHOTS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "volumesnapshots.snapshot.storage.k8s.io",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"},
-    },
-    "spec": {
-        "group": "snapshot.storage.k8s.io",
-        "scope": "Namespaced",
-        "names": {"kind": "VolumeSnapshot", "plural": "volumesnapshots", "singular": "volumesnapshot"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
-"""The resource of the snapshot controller, without the schema of its fields."""
+def definition(group: str, version: str, kind: str) -> str:
+    """Return the definition of a resource of an operator, without the schema of its fields."""
+    plural = f"{kind.lower()}s"
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [{**served, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    return json.dumps(definition)
+
+
+def define(cluster: KubeCluster, group: str, version: str, kind: str) -> None:
+    """Let the API server know a resource of an operator."""
+    assert cluster.kubectl("apply", "-f", "-", given=definition(group, version, kind)).returncode == 0
+    established = ("--for=condition=Established", f"crd/{kind.lower()}s.{group}", "--timeout=60s")
+    assert cluster.kubectl("wait", *established).returncode == 0
+
+
+def test_a_consumer_with_a_sidecar_for_last_wills_runs_and_has_an_autoscaler(cluster, namespace):
+    """In a namespace for restricted pods, the native sidecar included."""
+    define(cluster, "keda.sh", "v1alpha1", "ScaledObject")
+    for file in ("consumer/billing.yaml", "autoscaling/hpa.yaml", "autoscaling/keda.yaml"):
+        done = cluster.kubectl("apply", "-n", namespace, "-f", str(FOLDER / file))
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+    def pods() -> list[str]:
+        return list(running_in(cluster, namespace))
+
+    wait_until(lambda: len(pods()) == 1, "the consumer runs", state=pods)
+    [pod] = cluster.get("pods", "-n", namespace)
+    assert [one["restartPolicy"] for one in pod["spec"]["initContainers"]] == ["Always"]
+    [scaler] = cluster.get("horizontalpodautoscalers", "-n", namespace)
+    assert scaler["spec"]["scaleTargetRef"]["name"] == "billing"
+    cluster.kubectl("delete", "namespace", namespace)
+
+
+def test_the_rules_of_the_prometheus_operator_are_accepted(cluster, namespace):
+    """They select the pods of both overlays by their labels."""
+    for kind in ("PodMonitor", "PrometheusRule"):
+        define(cluster, "monitoring.coreos.com", "v1", kind)
+    done = cluster.kubectl("apply", "-n", namespace, "-k", str(FOLDER / "components" / "monitoring"))
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    monitors = cluster.get("podmonitors", "-n", namespace)
+    for overlay in OVERLAYS:
+        pods = Manifests.rendered(overlay).processes
+        found = [pod.name for pod in pods if any(selects(one["spec"]["selector"], pod.labels) for one in monitors)]
+        assert found == [pod.name for pod in pods]
 
 
 def test_snapshots_of_the_volume_are_made_and_the_oldest_are_deleted(cluster, namespace, tmp_path):
     """By the script and the rights of the component; this test does what the driver of the volume would do."""
-    assert cluster.kubectl("apply", "-f", "-", given=json.dumps(SNAPSHOTS)).returncode == 0
+    define(cluster, "snapshot.storage.k8s.io", "v1", "VolumeSnapshot")
     component = FOLDER / "components" / "volume-snapshots"
     done = cluster.kubectl("apply", "-n", namespace, "-k", str(component))
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
