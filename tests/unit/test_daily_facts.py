@@ -8,15 +8,18 @@ from deltalake import DeltaTable
 
 from tests.support.chained_ledgers import append, create_tables
 from tests.support.ledgers import DAY_MS, PARTITIONS, START_MS, Story, a_day, told_by_hand
+from tests.support.opened_files import opened_files
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.decisions import Handover, Membership
 from wakeroll_model.events import Queue
 from wakeroll_pipeline.jobs.maintain import maintain
 from wakeroll_pipeline.jobs.repair import repair
+from wakeroll_pipeline.ledger import delta_files
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.daily_facts import FACTS, differences, facts_of, missing_days, store, write_day
 from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.openings import forget_opening, opening_of, read_opening, write_opening
 from wakeroll_pipeline.ledger.stored_marts import path_of_facts
 from wakeroll_pipeline.questions.quality.facts_check import RULE, check_facts
 from wakeroll_pipeline.questions.quality.rule import RuleResult
@@ -127,6 +130,103 @@ def test_a_forgotten_group_has_no_time_without_an_owner_and_is_not_on_later_days
     later = facts_on(tmp_path, SECOND)
     assert list(later) == ["left"]
     assert later["left"]["unowned_queue_ms"] == DAY_MS
+
+
+def a_week() -> Story:
+    """A group that is read on all days, one that is forgotten and comes back with fewer queues, and killed members."""
+    story = Story()
+    story.route("orders", 4, ends=100)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(12)
+    story.join("billing", "c2", "orders")
+    story.pass_seconds(12)
+    story.commit("billing", 10)
+    for day in range(6):
+        next_day(story)
+        story.now_ms += HOUR_MS // 2  # a day's rows of the margin before it are none of the day
+        story.pass_seconds(10)
+        if day % 2 == 0:
+            story.join("audit", f"a{day}", "orders")
+        story.commit("billing", 20 + 10 * day)
+        story.pass_seconds(10)
+        story.route("orders", 4, ends=200 + 100 * day)
+        if day == 2:
+            story.crash("billing", "c2")
+        if day % 2:
+            story.leave("audit", f"a{day - 1}")
+        story.pass_seconds(60)
+    next_day(story)
+    story.now_ms += 2 * HOUR_MS
+    story.pass_seconds(20)
+    return story
+
+
+def test_a_day_has_the_same_facts_from_all_rows_before_it_and_from_the_opening_of_the_day_before(tmp_path):
+    """The latter is what upkeep does: otherwise each day would read all history."""
+    warehouses = [tmp_path / "one after the other", tmp_path / "from all rows"]
+    for warehouse in warehouses:
+        create_tables(warehouse)
+        append(warehouse, a_week(), Chains(warehouse))
+        days = missing_days(warehouse)
+        assert len(days) == 7
+        for day in days:
+            if warehouse == warehouses[1]:
+                forget_opening(path_of_facts(warehouse))
+            write_day(warehouse, day, HOUR_MS, now_ms())
+    opening = read_opening(path_of_facts(warehouses[0]))
+    assert opening is not None
+    assert opening.day == days[-1]
+
+    assert stored(warehouses[0]) == stored(warehouses[1])
+    assert sum(row["handed_over_abruptly"] for row in stored(warehouses[0])) > 0
+    assert check_facts(warehouses[0]) == RuleResult(RULE)
+
+
+def test_the_opening_of_a_day_reads_no_file_of_the_days_before_the_known_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(delta_files, "_NEWEST_MS", -1)
+    create_tables(tmp_path)
+    append(tmp_path, a_week(), Chains(tmp_path), batches=40)
+    *_, before, last, _ = missing_days(tmp_path)
+    opened, rows = {}, []
+    with duck_ledger(tmp_path) as ledger:
+        known = opening_of(ledger, before)
+        for name, begin in (("all rows", None), ("a day", known)):
+            with opened_files(tmp_path) as opened[name]:
+                found = opening_of(ledger, last, begin)
+            rows.append(sorted(map(repr, zip(*(column.to_pylist() for column in found.rows.columns), strict=True))))
+
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 8
+    assert len(opened["a day"]) < len(opened["all rows"]) / 3
+
+
+def test_a_group_that_was_forgotten_comes_back_without_its_queues_of_then(tmp_path):
+    """Otherwise a queue that it does not read any more would be without an owner for ever."""
+
+    def owned(number: int, epoch: int, from_: str | None, to: str | None, how: str) -> Handover:
+        return Handover(
+            group_id="old",
+            queue=Queue("orders", "b", number),
+            from_=from_,
+            to=to,
+            epoch=epoch,
+            how=how,  # type: ignore[arg-type]
+        )
+
+    story = told_by_hand(
+        (1, owned(0, 1, None, "a", "first")),
+        (1, owned(0, 2, "a", None, "expired")),
+        (1, Membership(group_id="old", client_id="", change="forgotten", epoch=2)),
+        (1, Membership(group_id="old", client_id="b", change="joined", epoch=3)),
+        (1, owned(1, 3, None, "b", "first")),
+    )
+    create_tables(tmp_path)
+    append(tmp_path, story, Chains(tmp_path))
+
+    assert facts_on(tmp_path, SECOND)["old"]["unowned_queue_ms"] == 0
+    for day in (FIRST, SECOND):
+        write_day(tmp_path, day, HOUR_MS, now_ms())
+    assert [row["unowned_queue_ms"] for row in stored(tmp_path)][1] == 0
 
 
 def test_upkeep_writes_each_complete_day_once_without_spark(tmp_path):
@@ -270,6 +370,36 @@ def test_facts_that_the_rows_do_not_give_are_found_and_repaired(tmp_path):
     assert repair(settings, lambda plan: plan == plans[0]).days == declined.days
     assert check_facts(warehouse) == RuleResult(RULE)
     assert repair(settings, pytest.fail).days == []  # type: ignore[arg-type]
+
+
+def test_what_an_edited_opening_has_spoilt_is_found_and_repaired(tmp_path):
+    """The file is no proof: `check` and `repair` begin with the rows."""
+    settings = Settings(home=str(tmp_path), partitions=PARTITIONS, **dict.fromkeys(KEEPS, 10**13))
+    warehouse, folder = settings.warehouse.path, path_of_facts(settings.warehouse)
+    create_tables(warehouse)
+    append(warehouse, days_of_two_groups(), Chains(warehouse))
+    write_day(warehouse, FIRST, HOUR_MS, now_ms())
+    with duck_ledger(warehouse) as ledger:
+        true = opening_of(ledger, SECOND)
+    write_opening(folder, true._replace(rows=true.rows.slice(0, 1)))
+    write_day(warehouse, SECOND, HOUR_MS, now_ms())
+
+    found = check_facts(warehouse)
+    assert found is not None
+    assert found.broken > 0
+    assert [one.day for one in repair(settings, lambda _: True).days] == [SECOND]
+    assert check_facts(warehouse) == RuleResult(RULE)
+
+
+def test_a_damaged_opening_is_computed_again(tmp_path):
+    create_tables(tmp_path)
+    append(tmp_path, days_of_two_groups(), Chains(tmp_path))
+    write_day(tmp_path, FIRST, HOUR_MS, now_ms())
+    (tmp_path / "daily_facts" / "_opening-1.parquet").write_bytes(b"PAR1")
+    write_day(tmp_path, SECOND, HOUR_MS, now_ms())
+
+    assert check_facts(tmp_path) == RuleResult(RULE)
+    assert read_opening(path_of_facts(tmp_path)) is not None
 
 
 def test_a_day_of_which_rows_were_deleted_is_not_judged(tmp_path):

@@ -19,7 +19,9 @@ from wakeroll_pipeline.ledger.daily_facts import differences, write_day
 from wakeroll_pipeline.ledger.delta_files import literal, open_delta, quoted
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.losses import Loss
+from wakeroll_pipeline.ledger.openings import forget_opening
 from wakeroll_pipeline.ledger.row_hashes import stream_of
+from wakeroll_pipeline.ledger.stored_marts import path_of_facts
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.recovery.record_turn import Turn
 from wakeroll_pipeline.runtime.deciding_queries import RECORD
@@ -156,6 +158,7 @@ def _repair_facts(settings: Settings, locks: ProcessLocks, confirm: Callable[[Re
     days = [WrongDay(day, count) for day, count in sorted(found.items())]
     if days and confirm(RepairPlan([], [], days)):
         turn = Turn(settings, locks.turn_lease)
+        forget_opening(path_of_facts(settings.warehouse))
         for one in days:
             turn.confirm()
             write_day(settings.warehouse, one.day, settings.keep_versions_ms, now_ms())
@@ -199,6 +202,7 @@ def _refuse_old_tables(settings: Settings, changes: Sequence[Change]) -> None:
 
 
 def _carry_out(settings: Settings, change: Change, number: int) -> None:
+    forget_opening(path_of_facts(settings.warehouse))  # rows before its day may come
     place = path_of(settings.warehouse, change.table)
     properties = STATES if change.table is SNAPSHOTS else SMALL_VALUES
     commit = CommitProperties(app_transactions=[Transaction(APPLICATION, number)])

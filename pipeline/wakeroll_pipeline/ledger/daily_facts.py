@@ -5,7 +5,7 @@ facts are no part of the chain of hashes: while the rows of a day exist, `facts_
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from arro3.core import RecordBatchReader, Table
@@ -16,10 +16,26 @@ from duckdb import DuckDBPyRelation
 from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, TABLES
 from wakeroll_model.rows import Table as LedgerTable
 from wakeroll_pipeline.ledger.column_types import Column, Simple, in_duckdb
-from wakeroll_pipeline.ledger.delta_files import failing_query, is_delta, literal, open_delta, quoted, reading
+from wakeroll_pipeline.ledger.delta_files import (
+    bounds_of,
+    failing_query,
+    is_delta,
+    literal,
+    open_delta,
+    quoted,
+    reading,
+)
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.losses import Loss, losses_of
+from wakeroll_pipeline.ledger.openings import (
+    Opening,
+    begin_of,
+    forget_opening,
+    opening_of,
+    read_opening,
+    write_opening,
+)
 from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS, look_after_mart, mart_query, path_of_facts, with_comments
 from wakeroll_pipeline.ledger.stream_names import values_of
 from wakeroll_pipeline.ledger.view_queries import IS_ABRUPT
@@ -105,7 +121,7 @@ def missing_days(warehouse: Folder) -> list[date]:
     with duck_ledger(warehouse) as ledger:
         written = _rows_before(ledger, date.max)
         after = max((row["day"] for row in written), default=None)
-        from_ms = None if after is None else _begin_of(after) + _DAY_MS
+        from_ms = None if after is None else begin_of(after) + _DAY_MS
         with ledger.within(from_ms) as newer:
             ends = newer.rows(
                 "select at_ms // $day_ms as day, topic, partition, max(at_ms) as last_ms from events "
@@ -153,8 +169,14 @@ def write_day(warehouse: Folder, day: date, keep_versions_ms: int, now_ms: int) 
     path = path_of_facts(warehouse)
     # Opened before the facts are computed: then a commit of another process in the meantime is a conflict.
     table = open_delta(path) if is_delta(path) else None
+    known = read_opening(path)
     with duck_ledger(warehouse) as ledger:
-        store(path, table, day, facts_of(ledger, day))
+        opening = opening_of(ledger, day, known)
+        store(path, table, day, facts_of(ledger, day, opening))
+    if known is not None and known.day > day:  # the rows of an earlier day may have changed
+        forget_opening(path)
+    else:
+        write_opening(path, opening)
     look_after_mart(path, keep_versions_ms, now_ms)
 
 
@@ -230,15 +252,17 @@ def differences(warehouse: Folder) -> Iterator[Difference]:
         )
         known = ledger.connection.sql(mart_query(path))
         days = known.select("day").distinct().order("day").fetchall()
+        opening = None
         for (day,) in days:
-            begin_ms = _begin_of(day)
+            begin_ms = begin_of(day)
             if begin.of_log_ms is not None and begin_ms - _MARGIN_MS < begin.of_log_ms:
                 continue
             with ledger.within(begin_ms, begin_ms + _DAY_MS) as its:
                 if _has_losses(its, begin_ms, begin_ms + _DAY_MS, losses_of(ledger)):
                     continue
             stored = _by_group(Table(known.filter(f"day = date {literal(day.isoformat())}").to_arrow_table()))
-            computed = _by_group(Table(facts_of(ledger, day).read_all()))
+            opening = opening_of(ledger, day, opening)
+            computed = _by_group(Table(facts_of(ledger, day, opening).read_all()))
             for group_id in sorted({*stored, *computed}):
                 yield from _differing(day, group_id, stored.get(group_id), computed.get(group_id))
 
@@ -263,47 +287,40 @@ def _differing(
             yield Difference(day, group_id, name, stored.get(name), computed[name])
 
 
-def facts_of(ledger: DuckLedger, day: date) -> RecordBatchReader:
+def facts_of(ledger: DuckLedger, day: date, opening: Opening | None = None) -> RecordBatchReader:
     """Return the facts of a day, one row per group that exists on it, sorted by group.
 
-    The result is the same however the files of the tables are merged. The work grows with the rows of the day, and with
-    those of `assignments` and `offsets` before it: owners and committed offsets at its begin may be of any age.
+    The result is the same however the files of the tables are merged. The work grows with the rows of the day.
 
     Args:
         ledger: the ledger.
         day: the day.
+        opening: what `opening_of` returns for the day; None: it is computed from all rows before the day.
 
     Raises:
         UnreadableTable: a table cannot be read.
     """
-    begin_ms = _begin_of(day)
+    begin_ms = begin_of(day)
     end_ms = begin_ms + _DAY_MS
+    opening = opening_of(ledger, day) if opening is None else opening
+    assert opening.day == day, f"the facts of {day} do not begin with the opening of {opening.day}"
     known = _rows_before(ledger, day)
     newest = max((row["day"] for row in known), default=None)
     before = [row for row in known if row["day"] == newest and not row["is_forgotten"]]
-    alive = "true"
-    if newest is None:
-        alive = (
-            "group_id not in (select group_id from memberships where change in ('joined', 'forgotten') "
-            f"and at_ms < {begin_ms} and group_id is not null "
-            "group by group_id having arg_max(change, (era, seq)) = 'forgotten')"
-        )
-    else:
-        alive = f"group_id in ({', '.join(literal(row['group_id']) for row in before) or 'null'})"
-    with (
-        ledger.within(begin_ms - _MARGIN_MS, end_ms + _MARGIN_MS) as its,
-        ledger.within(0, begin_ms) as earlier,
-    ):
-        whole = _is_whole(its, earlier, begin_ms, end_ms, losses_of(ledger))
+    with ledger.within(begin_ms - _MARGIN_MS, end_ms + _MARGIN_MS) as its:
+        whole = _is_whole(ledger, its, begin_ms, end_ms, losses_of(ledger))
         margins = (begin_ms - _MARGIN_MS, end_ms + _MARGIN_MS)
+        connection = its.connection
+        connection.register("opening", opening.rows)
+        alive = "true"
+        if newest is not None:
+            alive = f"group_id in ({', '.join(literal(row['group_id']) for row in before) or 'null'})"
         _restrict(its, EVENTS, *margins)
         _restrict(its, DECISIONS, *margins)
-        for table, sql in _OPENING.items():
+        for table, sql in _OPENED.items():
             _restrict(its, TABLES[table], begin_ms, margins[1])
-            opening = earlier.connection.sql(sql.format(alive=alive), params={"begin_ms": begin_ms})
-            _add_rows(its, TABLES[table], opening)
+            _add_rows(its, TABLES[table], connection.sql(f"{sql} and {alive}", params={"begin_ms": begin_ms}))
         _add_demands(ledger, its, margins[0])
-        connection = its.connection
         connection.execute("create temp table before (group_id varchar, members bigint)")
         if before:
             connection.executemany(
@@ -344,9 +361,11 @@ def _add_rows(ledger: DuckLedger, of: LedgerTable, opening: DuckDBPyRelation) ->
 def _add_demands(ledger: DuckLedger, its: DuckLedger, begin_ms: int) -> None:
     """Add the newest assignment before a day of each member that lost a queue on it: it demands the heartbeats.
 
+    The opening has those of the owners. Others lost a queue earlier, and nobody has got it until now.
+
     Args:
         ledger: the ledger.
-        its: that of the day.
+        its: that of the day, with the opening.
         begin_ms: begin of the decisions of the latter (epoch ms).
     """
     connection = its.connection
@@ -355,7 +374,8 @@ def _add_demands(ledger: DuckLedger, its: DuckLedger, begin_ms: int) -> None:
         "where how in ('expired', 'eager') and handovers.from is not null"
     )
     connection.execute(
-        "create table demands as select group_id, client_id, json, kind, era, seq from decisions where false"
+        "create table demands as select group_id, client_id, json, 'assignment' as kind, 0 as era, 0 as seq "
+        "from opening semi join lost using (group_id, client_id) where table_name = 'decisions'"
     )
     for from_ms in (*ledger.periods(begin_ms), 0):
         lost = connection.sql("from lost anti join demands using (group_id, client_id)").to_arrow_table()
@@ -390,15 +410,15 @@ def _rows_before(ledger: DuckLedger, day: date) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def _begin_of(day: date) -> int:
-    return (day - date(1970, 1, 1)) // timedelta(milliseconds=1)
-
-
-def _is_whole(its: DuckLedger, earlier: DuckLedger, begin_ms: int, end_ms: int, losses: list[Loss]) -> bool:
+def _is_whole(ledger: DuckLedger, its: DuckLedger, begin_ms: int, end_ms: int, losses: list[Loss]) -> bool:
     """Return whether the log begins before the day, and no row of the day is lost as far as the chain says."""
-    return bool(earlier.rows("select 1 from events where at_ms < $begin_ms limit 1", begin_ms=begin_ms)) and not (
-        _has_losses(its, begin_ms, end_ms, losses)
-    )
+    events = ledger.opened.deltas.get(EVENTS.name)
+    bounds = None if events is None else bounds_of(events, EVENTS.at)
+    if bounds is None:
+        begins_before = bool(ledger.rows("select 1 from events where at_ms < $begin_ms limit 1", begin_ms=begin_ms))
+    else:
+        begins_before = bounds[0] < begin_ms
+    return begins_before and not _has_losses(its, begin_ms, end_ms, losses)
 
 
 def _has_losses(its: DuckLedger, begin_ms: int, end_ms: int, losses: list[Loss]) -> bool:
@@ -420,20 +440,17 @@ def _has_losses(its: DuckLedger, begin_ms: int, end_ms: int, losses: list[Loss])
     return False
 
 
-_OPENING = {
+_OPENED = {
     ASSIGNMENTS.name: """
-        select group_id, topic, broker, queue_id, arg_max_null(client_id, (era, seq)) as client_id,
-            max_by(how, (era, seq)) as how, $begin_ms as from_ms, 0 as era, 0 as seq
-        from assignments
-        where from_ms < $begin_ms and {alive}
-        group by group_id, topic, broker, queue_id
+        select group_id, topic, broker, queue_id, client_id, how, $begin_ms as from_ms, 0 as era, 0 as seq
+        from opening
+        where table_name = 'assignments'
     """,
     OFFSETS.name: """
-        select group_id, topic, broker, queue_id, max_by(committed_offset, (era, seq)) as committed_offset,
-            'clustering' as mode, $begin_ms - 1 as at_ms, 0 as era, 0 as seq
-        from offsets
-        where at_ms < $begin_ms and mode = 'clustering' and {alive}
-        group by group_id, topic, broker, queue_id
+        select group_id, topic, broker, queue_id, committed_offset, 'clustering' as mode, $begin_ms - 1 as at_ms,
+            0 as era, 0 as seq
+        from opening
+        where table_name = 'offsets'
     """,
 }
 """Table -> the newest row of each queue before a day, as if it were the first row of the day."""
