@@ -1,7 +1,7 @@
-"""The throughput of `Consumer.run`, compared with a bare Kafka consumer of the same broker in the same run.
+"""The throughput of `Consumer.run` and `poll`, compared with a bare Kafka consumer of the same broker in the same run.
 
 ``python -m bench.push_throughput [--messages 2000000]`` writes `push.json` and `docs/performance.md`. It takes about
-five minutes: all read the same messages in turn, while the whole system runs.
+ten minutes: all read the same messages in turn, while the whole system runs.
 """
 
 import argparse
@@ -11,7 +11,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Message, TopicPartition
@@ -37,6 +39,14 @@ AT_ONCE = 500
 """Messages that the bare consumer takes at once, and the larger batches of the handler."""
 
 
+class _Case(NamedTuple):
+    """A way of reading a topic."""
+
+    polls: bool = False
+    orderly: bool = False
+    batch_size: int = BATCH_SIZE
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.push_throughput", description=__doc__.splitlines()[0])
@@ -59,19 +69,34 @@ def measure(folder: Path, messages: int) -> Pushed:
         for keys in (0, KEYS):
             topic = f"messages-{keys}"
             _fill(connection, topic, messages, keys)
-            cases = [(False, BATCH_SIZE), (False, AT_ONCE), (True, BATCH_SIZE)]
+            cases = [_Case(), _Case(batch_size=AT_ONCE), _Case(orderly=True)]
+            if not keys:
+                cases.append(_Case(polls=True, orderly=True, batch_size=1))
             bare: list[float] = []
             tuned: list[float] = []
-            pushed: dict[tuple[bool, int], list[float]] = {case: [] for case in cases}
+            pushed: dict[tuple[_Case, bool], list[float]] = {
+                (case, wills): [] for case in cases for wills in (True, False)
+            }
             for _ in range(ROUNDS):
                 bare.append(_bare(connection, topic, messages, {}))
                 tuned.append(_bare(connection, topic, messages, FETCH_SETTINGS))
-                for orderly, batch_size in cases:
-                    pushed[orderly, batch_size].append(_push(connection, topic, messages, orderly, batch_size))
+                for case, has_will in product(cases, (True, False)):
+                    seconds = _push(connection, topic, messages, case, has_will)
+                    pushed.setdefault((case, has_will), []).append(seconds)
+            per_s = {way: messages / statistics.median(taken) for way, taken in pushed.items()}
             bare_per_s, tuned_per_s = (messages / statistics.median(seconds) for seconds in (bare, tuned))
             ways += [
-                Way(keys, orderly, batch_size, bare_per_s, messages / statistics.median(seconds), tuned_per_s)
-                for (orderly, batch_size), seconds in pushed.items()
+                Way(
+                    keys,
+                    case.orderly,
+                    case.batch_size,
+                    bare_per_s,
+                    per_s[case, True],
+                    tuned_per_s,
+                    per_s[case, False],
+                    case.polls,
+                )
+                for case in cases
             ]
     return Pushed(machine, messages, len(VALUE), QUEUES, ROUNDS, ways)
 
@@ -107,18 +132,26 @@ def _bare(connection: Connection, topic: str, messages: int, settings: Mapping[s
     return seconds
 
 
-def _push(connection: Connection, topic: str, messages: int, orderly: bool, batch_size: int) -> float:
-    """Return the seconds from the first call of a handler that does nothing to the last one."""
+def _push(connection: Connection, topic: str, messages: int, case: _Case, has_will: bool) -> float:
+    """Return the seconds from the first message to the last one of an application that does nothing with them."""
     with Consumer(
         f"push-{uuid.uuid4().hex[:6]}",
         [topic],
         connection.bootstrap,
         consume_from="first",
-        orderly=orderly,
+        orderly=case.orderly,
         prefix=connection.topics.prefix,
+        last_will=has_will,
     ) as consumer:
+        if case.polls:
+            while consumer.poll(60) is None:
+                pass
+            began_s = time.perf_counter()
+            for _ in range(messages - 1):
+                assert consumer.poll(60) is not None
+            return time.perf_counter() - began_s
         counting = _Counting(messages, consumer.stop)
-        consumer.run(counting, batch_size=batch_size)
+        consumer.run(counting, batch_size=case.batch_size)
     return counting.seconds
 
 

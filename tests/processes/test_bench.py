@@ -165,13 +165,16 @@ def test_the_page_continues_the_growth_of_questions_to_a_year(found):
 
 
 def test_the_page_compares_push_consumption_with_a_bare_consumer(found):
-    ways = [push_figures.Way(0, False, 32, 100_000, 80_000), push_figures.Way(1_000, True, 500, 100_000, 50_000)]
+    ways = [
+        push_figures.Way(0, False, 32, 100_000, 80_000),
+        push_figures.Way(1_000, True, 500, 100_000, 50_000, no_will_per_s=51_000),
+    ]
     pushed = push_figures.Pushed(found.machine, 2_000_000, 100, 8, 3, ways)
 
     page = report.page(found, Others(pushed=pushed))
 
-    assert "| none | none | 32 | 80,000 | 100,000 | 0.80 |" in page
-    assert "| 1,000 | queue | 500 | 50,000 | 100,000 | 0.50 |" in page
+    assert "| none | none | 32 | 80,000 |  | 100,000 | 0.80 |" in page
+    assert "| 1,000 | queue | 500 | 50,000 | 0.980 | 100,000 | 0.50 |" in page
     assert "Not measured yet: `python -m bench.push_throughput`" in report.page(found)
 
 
