@@ -11,16 +11,22 @@ from pathlib import Path
 import pytest
 
 from tests.support.running_processes import run_process
-from tests.support.systems.fleet import Fleet
+from tests.support.systems.fleet import GROUP, PER_SECOND, Fleet
 from tests.support.systems.replicas import coordinator, log_of, pause, publications, replica_of, wake
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll import Admin
+from wakeroll_model.events import Configure
+from wakeroll_model.signing import DEV_KEYS
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.traffic import configure
 from wakeroll_pipeline.settings import Settings
 
 pytestmark = [pytest.mark.operate, pytest.mark.e2e, pytest.mark.spark]
 
 KILLS = int(os.environ.get("KILLS", "3"))
+SESSION_MS, SESSIONS = 12_000, 4
+"""A session of a group, and how many of them a coordinator is suspended."""
 LEASE_MS = 15_000
 """Longer than the broker is silent when this machine is busy with other tests."""
 
@@ -81,6 +87,27 @@ def test_coordinators_die_one_after_the_other_and_nobody_notices(broker: Embedde
 
     fleet.check(spark)
     assert spark.table("divergences").count() == 0
+
+
+def test_a_coordinator_suspended_for_several_sessions_evicts_nobody(broker: EmbeddedBroker, spark, tmp_path: Path):
+    """It is the only one. It applies the heartbeats that it has missed, in their order, and then works as before."""
+    with Fleet(broker.bootstrap, tmp_path) as fleet:
+        session = Configure(group_id=GROUP, heartbeat_ms=2_000, session_timeout_ms=SESSION_MS)
+        configure(fleet.settings.connection, DEV_KEYS, session)
+        fleet.wait_for_more(400)
+        pause(fleet.system.jobs)
+        try:
+            enough = len(fleet.traffic.produced) + PER_SECOND * SESSIONS * SESSION_MS // 1_000
+            until(lambda: len(fleet.traffic.produced) >= enough, f"the messages of {SESSIONS} sessions are produced")
+        finally:
+            wake(fleet.system.jobs)
+        with Admin(broker.bootstrap, prefix=fleet.settings.prefix) as admin:
+            admin.configure(GROUP, settle_ms=100, timeout=PATIENCE_WITH_SPARK_S)  # it decides
+        fleet.wait_for_more(400)
+        fleet.system.check()
+        fleet.wait_until_consumed()
+
+    fleet.check(spark)
 
 
 def test_a_writer_that_slept_longer_than_its_lease_writes_no_row_twice(broker: EmbeddedBroker, spark, tmp_path: Path):
