@@ -6,7 +6,7 @@ above it.
 """
 
 from collections.abc import Collection
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -333,15 +333,19 @@ class Wake(Decision, kw_only=True, tag="wake"):
     held_ms: HeldMs
 
 
+RULES: Final = (
+    *("json", "type", "bounds", "key", "partition", "signature", "stale", "mode", "limit", "in-use", "epoch", "kicked"),
+    *("secret", "commit", "failures", "reset", "kick", "settings", "pull", "internal"),
+)
+"""The rules whose violation rejects a record. A ledger may have others, of another version."""
+
+
 class Rejected(Decision, kw_only=True, tag="rejected"):
     """An event that was rejected: the broken rule and the first bytes of the record."""
 
     rule: Annotated[
         str,
-        Meta(
-            description="broken rule: json, type, bounds, key, partition, signature, stale, mode, limit, in-use, "
-            "epoch, kicked, secret, commit, failures, reset, kick, settings, pull, internal"
-        ),
+        Meta(description=f"broken rule: {', '.join(RULES)}"),
     ]
     detail: Annotated[str, Meta(description="what was found and what was expected")]
     raw: Annotated[str, Meta(description="first 4 KiB of the record's value, in base64")] = ""

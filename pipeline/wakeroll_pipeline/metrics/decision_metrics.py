@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from wakeroll_model.decision_order import order_of, without_era
 from wakeroll_model.decisions import (
+    RULES,
     AnyDecision,
     Assignment,
     FailedMessages,
@@ -87,6 +88,9 @@ class DecisionMetrics:
             ["group", "outcome"],
             registry=registry,
         )
+        # A series that begins with its first decisions has no growth then.
+        for rule in RULES:
+            self._rejections.labels(rule)
         for kind in get_args(Kind):
             self._decisions.labels(kind)
         for reason in get_args(WakeReason):

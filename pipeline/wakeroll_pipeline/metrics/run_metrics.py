@@ -6,6 +6,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
+from wakeroll_model.decisions import RULES
 from wakeroll_pipeline.metrics.chain_metrics import ChainMetrics
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.jvm_metrics import JvmMetrics
@@ -82,6 +83,8 @@ class ShardMetrics:
         self._rejections = Counter(
             "wakeroll_run_rejections", "Rejected records, by the rule that they break.", ["rule"], registry=registry
         )
+        for rule in RULES:  # a series that begins with its first rejections has no growth then
+            self._rejections.labels(rule)
         self._seen: dict[str, int] = {}
         """Rule, or "" for failures -> figure of the last update."""
 
