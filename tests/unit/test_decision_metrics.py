@@ -163,6 +163,7 @@ def test_rejections_count_by_rule():
         shown.say(Rejected(rule=rule, detail="found x, expected y"))
 
     assert shown.value("wakeroll_rejections_total", rule="bounds") == 2
+    assert shown.value("wakeroll_rejections_total", rule="limit") == 0, "so its first one is growth"
     assert shown.value("wakeroll_rejections_total", rule="internal") == 1
 
 

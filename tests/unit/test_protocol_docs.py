@@ -12,6 +12,7 @@ from msgspec import structs
 from wakeroll_model import config, ed25519
 from wakeroll_model.client_keys import FROM_CLIENTS, ClientKey
 from wakeroll_model.decisions import (
+    RULES,
     AnyDecision,
     Change,
     Decision,
@@ -153,12 +154,16 @@ def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
         ("lock", get_args(LockOutcome)),
         ("wake", get_args(WakeReason)),
         ("membership", get_args(Change)),
-        ("rejected", ["json", "type", "bounds", "key", "partition", "mode", "limit", "in-use", "epoch"]),
-        ("rejected", ["secret", "commit", "reset", "pull", "settings", "internal", "signature", "stale", "keys"]),
     ],
 )
 def test_every_word_that_a_decision_may_use_is_explained(name, words):
     assert [word for word in words if not re.search(rf"\b{word}\b", decision_section(name))] == []
+
+
+def test_the_rules_that_the_page_explains_are_those_that_reject():
+    table = decision_section("rejected").partition("| rule | broken when |")[2].partition("\n\n")[0]
+
+    assert set(re.findall(r"^\| ([a-z-]+) \|", table, flags=re.MULTILINE)) == {*RULES}
 
 
 def test_the_bounds_that_the_page_names_are_those_of_the_configuration():
