@@ -335,7 +335,7 @@ class Wake(Decision, kw_only=True, tag="wake"):
 
 RULES: Final = (
     *("json", "type", "bounds", "key", "partition", "signature", "stale", "mode", "limit", "in-use", "epoch", "kicked"),
-    *("secret", "commit", "failures", "reset", "kick", "settings", "pull", "internal"),
+    *("secret", "commit", "failures", "reset", "kick", "settings", "keys", "pull", "internal"),
 )
 """The rules whose violation rejects a record. A ledger may have others, of another version."""
 
