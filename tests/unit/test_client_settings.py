@@ -21,6 +21,7 @@ IN_OUR_CODE = sorted(path for folder in ("wakeroll", "pipeline") for path in (RO
 PREFERENCES = {
     "log_level": "a user who debugs wants to see more",
     "metadata.max.age.ms": "a new partition is found later or sooner",
+    "metadata.recovery.strategy": "only for brokers that come back at other addresses",
     "reconnect.backoff.max.ms": "bounded by the table",
     "reconnect.backoff.ms": "bounded by the table",
     "retry.backoff.ms": "bounded by the table",
