@@ -104,8 +104,8 @@ def _both(name: str, protocol: Literal["classic", "consumer"], heartbeat_ms: int
 
 _DEFAULT: Final = ("wakeroll", SESSION_TIMEOUT_MS, HEARTBEAT_MS, True)
 CASES = [
-    Case("wakeroll", *_DEFAULT, has_wills=True, kills=15),
-    Case("wakeroll, busy cores", *_DEFAULT, has_wills=True, is_busy=True, kills=8),
+    Case("wakeroll", *_DEFAULT, has_wills=True, kills=30),
+    Case("wakeroll, busy cores", *_DEFAULT, has_wills=True, is_busy=True, kills=10),
     Case("wakeroll, no last will", *_DEFAULT),
     Case("wakeroll, no last will, short sessions", "wakeroll", SHORT_SESSION_MS, SHORT_HEARTBEAT_MS, False),
     *_both("Kafka, eager (range)", "classic", _CLASSIC_HEARTBEAT_MS, "range"),

@@ -28,7 +28,7 @@ from wakeroll.errors import WakerollError
 from wakeroll_model.config import COMMIT_INTERVAL_MS
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 
-ROUNDS = 5
+ROUNDS = 1
 LIMIT_S = 180.0
 COMMIT_S = COMMIT_INTERVAL_MS / 1_000
 """Interval of commits of all groups, also of Kafka's (s). The kills are distributed evenly over it, because a crash

@@ -187,7 +187,7 @@ def test_a_will_that_cannot_be_sent_is_named(capfd: pytest.CaptureFixture[str]):
     login = {"bootstrap.servers": "localhost:9", "security.protocol": "ssl", "ssl.ca.location": "/nowhere/ca.pem"}
     file = WillFile(Sending(login, "wakeroll.groups", None))
     write(file, will_of())
-    execute([(file.will_fd, file.progress_fd)], "SIGKILL")
+    execute([(file.will_fd, file.progress_fd)], lambda: "SIGKILL")
     file.close()
 
     said = capfd.readouterr().err.splitlines()[-1]  # Kafka's client has written a line of its own

@@ -22,9 +22,12 @@ import struct
 import sys
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wakeroll_model.last_will import LastWill
 
 READY = b"ready 1"
 """Sent to each process that connects; with the number of the format of wills and of these messages, which changes with
@@ -51,6 +54,9 @@ _INFO = struct.Struct("=QQ11IiII")
 """The kernel's `pidfd_info`: what it has, cgroup, eleven numbers, exit status, two of a core dump."""
 _HAS_EXIT = 1 << 3
 _EXIT_CODE = -3
+_AT_ONCE = {"enable.idempotence": False}
+"""Setting of producers of wills: an idempotent one waits half a second for its number before it sends. There is one
+request at a time, so the events stay in order; one that is repeated has no effect."""
 _REAPED_MS = 100
 """How long to wait for the exit status, which the kernel has when the parent has asked for it (ms)."""
 
@@ -203,41 +209,42 @@ class Executor:
                 if self._listener is not None:
                     for number in _STOPS:
                         signal.signal(number, signal.SIG_IGN)
-                execute(list(process.wills.values()), how_it_ended(process.pidfd))
+                execute(list(process.wills.values()), lambda: how_it_ended(process.pidfd))
             finally:
                 os._exit(0)
         self._remove(process)
 
 
-def execute(wills: Sequence[tuple[int, int]], died: str) -> None:
+def execute(wills: Sequence[tuple[int, int]], how: Callable[[], str]) -> None:
     """Send the events of wills.
 
     Args:
         wills: descriptors of the will and of the progress, of each member.
-        died: how the process ended; empty if that is not known.
+        how: returns how the process ended, empty if that is not known; it is called while the brokers are connected.
     """
     import msgspec
     from confluent_kafka.cimpl import KafkaException, Producer
 
-    from wakeroll.last_will.will_file import read_will
+    from wakeroll.last_will.will_file import Will, read_will
     from wakeroll_model.client_keys import ClientSigner
 
     encode = msgspec.json.Encoder().encode
     producers: dict[str, Any] = {}
+    sent: list[tuple[Will, Any]] = []
     for will_fd, progress_fd in wills:
         found = read_will(will_fd, progress_fd)
         if found is None:
             continue
-        sending, will, progress = found
-        settings = repr(sorted(sending.settings.items()))
-        whose = f"last will of the client {will.client_id!r} of the group {will.group_id!r}"
+        settings = repr(sorted(found.sending.settings.items()))
         try:
-            producer = producers.get(settings)
-            if producer is None:
-                producer = producers[settings] = Producer(dict(sending.settings))
+            if settings not in producers:
+                producers[settings] = Producer({**found.sending.settings, **_AT_ONCE})
         except KafkaException as problem:  # such as a certificate that this container does not have
-            _tell(f"cannot execute the {whose}: {problem.args[0].str()}; its session will end")
+            _tell(f"cannot execute the {_named(found.will)}: {problem.args[0].str()}; its session will end")
             continue
+        sent.append((found, producers[settings]))
+    died = how()
+    for (sending, will, progress), producer in sent:
         key = will.group_id.encode()
         signer = None if sending.client_key is None else ClientSigner(sending.client_key, os.urandom(8).hex())
         for event in will.events(progress, died):
@@ -245,10 +252,14 @@ def execute(wills: Sequence[tuple[int, int]], died: str) -> None:
             if signer is not None:
                 value = signer.sign(sending.topic, key, value)
             producer.produce(sending.topic, value=value, key=key)
-        _tell(f"executes the {whose}, whose process has ended{died and ': '}{died}")
+        _tell(f"executes the {_named(will)}, whose process has ended{died and ': '}{died}")
     for producer in producers.values():
         if unsent := producer.flush(FLUSH_S):
             _tell(f"no broker has taken {unsent} events of last wills within {FLUSH_S:g} s; the sessions will end")
+
+
+def _named(will: "LastWill") -> str:
+    return f"last will of the client {will.client_id!r} of the group {will.group_id!r}"
 
 
 def _tell(line: str) -> None:
