@@ -50,7 +50,7 @@ class Changes(Struct, frozen=True):
 def section(found: Changes | None) -> str:
     """Return the chapter of these figures."""
     if found is None:
-        return "Not measured yet: `python -m bench.group_changes`, on a quiet machine, takes an hour.\n"
+        return "Not measured yet: `python -m bench.group_changes`, on a quiet machine, takes a quarter of an hour.\n"
     kinds = [kind for kind in _HEADS if any(kind in group.effects for group in found.groups)]
     every_ms = found.queues * 1_000 / found.per_second
     each, commit_s = found.per_second / 4, COMMIT_INTERVAL_MS / 1_000

@@ -1,7 +1,8 @@
 """Joins, leaves and crashes of consumers in wakeroll's groups, compared with Kafka's own groups on the same broker.
 
-``python -m bench.group_changes [--rounds 5]`` writes `changes.json` and `docs/performance.md`. A round takes about ten
-minutes, mostly because sessions must end. Ctrl-C stops everything that it has started.
+``python -m bench.group_changes [--rounds 3]`` writes `changes.json` and `docs/performance.md`. A round takes 15
+minutes, mostly because sessions must end; it has 30 kills of consumers with last wills. Ctrl-C stops everything that
+it has started.
 """
 
 import argparse

@@ -32,19 +32,27 @@ class SteadyConsumer(Consumer):
         """Create a consumer with librdkafka's settings."""
         super().__init__(config)
         self._joins = config.get("group.id") != UNUSED_GROUP
-        self._last_s = time.monotonic()
-        """When the last message was returned."""
+        self._quiet_since_s: float | None = None
+        """Begin of the first wait since the last message; None: there was none."""
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return the next message or error; wait for it at most `timeout` seconds, for ever if that is negative."""
-        message, now_s = self._next(), time.monotonic()
+        message = self._next()
+        if message is None and timeout:
+            message = self._wait(timeout)
+        if message is not None:
+            self._quiet_since_s = None
+        return message
+
+    def _wait(self, timeout: float) -> Message | None:
+        message, now_s = None, time.monotonic()
+        if self._quiet_since_s is None:
+            self._quiet_since_s = now_s
         deadline = math.inf if timeout < 0 else now_s + timeout
         while message is None and now_s < deadline:
-            pause_s = min(max((now_s - self._last_s) / SHARE, SHORTEST_S), LONGEST_S)
+            pause_s = min(max((now_s - self._quiet_since_s) / SHARE, SHORTEST_S), LONGEST_S)
             time.sleep(min(pause_s, deadline - now_s))
             message, now_s = self._next(), time.monotonic()
-        if message is not None:
-            self._last_s = now_s
         return message
 
     def consume(self, *args: Any, **kwargs: Any) -> list[Message]:

@@ -34,14 +34,19 @@ def next_day(story: Story) -> None:
     story.now_ms += -story.now_ms % DAY_MS
 
 
+def two_hours_into_next_day(story: Story) -> None:
+    """In every stream: then the day before is complete."""
+    next_day(story)
+    story.now_ms += 2 * HOUR_MS
+    story.pass_seconds(20)
+
+
 def days_of_two_groups() -> Story:
     """A busy day, a calm one, and more than an hour of a third one in every stream."""
     story = a_day()
     next_day(story)
     story.pass_seconds(20)
-    next_day(story)
-    story.now_ms += 2 * HOUR_MS
-    story.pass_seconds(20)
+    two_hours_into_next_day(story)
     return story
 
 
@@ -155,9 +160,7 @@ def a_week() -> Story:
         if day % 2:
             story.leave("audit", f"a{day - 1}")
         story.pass_seconds(60)
-    next_day(story)
-    story.now_ms += 2 * HOUR_MS
-    story.pass_seconds(20)
+    two_hours_into_next_day(story)
     return story
 
 
@@ -304,17 +307,13 @@ def a_kill_on_the_second_day() -> Story:
         story.join("billing", client_id, "orders")
         story.pass_seconds(20)
     story.commit("billing", 10)
-    next_day(story)
-    story.now_ms += 2 * HOUR_MS
-    story.pass_seconds(20)
+    two_hours_into_next_day(story)
     story.route("orders", 4, ends=200)
     story.crash("billing", "c2")
     story.pass_seconds(30)
     story.route("orders", 4, ends=300)
     story.pass_seconds(30)
-    next_day(story)
-    story.now_ms += 2 * HOUR_MS
-    story.pass_seconds(20)
+    two_hours_into_next_day(story)
     return story
 
 

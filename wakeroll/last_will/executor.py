@@ -230,7 +230,7 @@ def execute(wills: Sequence[tuple[int, int]], how: Callable[[], str]) -> None:
 
     encode = msgspec.json.Encoder().encode
     producers: dict[str, Any] = {}
-    sent: list[tuple[Will, Any]] = []
+    ready: list[tuple[Will, Any]] = []
     for will_fd, progress_fd in wills:
         found = read_will(will_fd, progress_fd)
         if found is None:
@@ -242,9 +242,9 @@ def execute(wills: Sequence[tuple[int, int]], how: Callable[[], str]) -> None:
         except KafkaException as problem:  # such as a certificate that this container does not have
             _tell(f"cannot execute the {_named(found.will)}: {problem.args[0].str()}; its session will end")
             continue
-        sent.append((found, producers[settings]))
+        ready.append((found, producers[settings]))
     died = how()
-    for (sending, will, progress), producer in sent:
+    for (sending, will, progress), producer in ready:
         key = will.group_id.encode()
         signer = None if sending.client_key is None else ClientSigner(sending.client_key, os.urandom(8).hex())
         for event in will.events(progress, died):

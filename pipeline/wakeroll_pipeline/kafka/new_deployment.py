@@ -1,7 +1,5 @@
 """The start of a deployment: its topics are created, and its shards get the newest feature level and their keys."""
 
-from collections.abc import Mapping
-
 from confluent_kafka import KafkaError
 
 from wakeroll.errors import NotReachable, WakerollError
@@ -12,7 +10,7 @@ from wakeroll_model.feature_levels import FIRST, NEWEST
 from wakeroll_model.valid_keys import on_record
 from wakeroll_pipeline.kafka.control_topics import Finding, ensure_topics
 from wakeroll_pipeline.kafka.shard_records import append_to_shards
-from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.settings import Settings
 
 
@@ -35,15 +33,15 @@ def ensure_deployment(settings: Settings, *, decides: bool = True) -> list[Findi
     """
     connection = settings.connection
     found = Cluster(connection).racks(connection.topics.control)
-    if not decides:
-        _await_coordinator(settings, found)
+    new = [topic for topic, racks in found.items() if not isinstance(racks, KafkaError) and not racks]
+    if new and not decides:
+        _await_coordinator(settings, new[0])
     findings = ensure_topics(
         connection,
         partitions=settings.partitions,
         inbox_partitions=settings.inbox_partitions,
         replication=settings.replication,
     )
-    new = [topic for topic, racks in found.items() if not isinstance(racks, KafkaError) and not racks]
     places = [(topic, partition) for topic in new for partition in range(settings.partitions)]
     try:
         if places:
@@ -62,12 +60,9 @@ def ensure_deployment(settings: Settings, *, decides: bool = True) -> list[Findi
     return findings
 
 
-def _await_coordinator(settings: Settings, found: Mapping[str, Racks | KafkaError]) -> None:
-    """Leave the begin of control topics to a coordinator, unless this process can sign their first records."""
-    missing = [topic for topic, racks in found.items() if not isinstance(racks, KafkaError) and not racks]
-    if not missing:
-        return
+def _await_coordinator(settings: Settings, missing: str) -> None:
+    """Leave the begin of a missing topic to a coordinator, unless this process can sign its first records."""
     try:
         key_to_sign(settings.read_keys(), "operator")
     except InvalidKeys as error:
-        raise NotReachable(f"the topic {missing[0]} does not exist, and a coordinator must begin it: {error}") from None
+        raise NotReachable(f"the topic {missing} does not exist, and a coordinator must begin it: {error}") from None

@@ -19,6 +19,10 @@ _WORTH_IT = 20_000
 """Records from which on further processes save more time than their start costs, about half a second."""
 
 
+_Files = tuple[int, int | None]
+"""Period of the files that are opened (epoch ms), as for `DuckLedger.within`."""
+
+
 class _Task(Struct, frozen=True, array_like=True):
     """The part of a replay that one process does."""
 
@@ -27,8 +31,8 @@ class _Task(Struct, frozen=True, array_like=True):
     partitions: int
     period: Period
     stretch: Stretch
-    files: tuple[int, int | None] | None
-    """Period of the files that are opened (epoch ms), as for `DuckLedger.within`; None: all."""
+    files: _Files | None
+    """None: all."""
 
 
 def replay_here(ledger: DuckLedger, partitions: int, period: Period, group_id: str | None = None) -> list[Checked]:
@@ -61,10 +65,6 @@ def replay_here(ledger: DuckLedger, partitions: int, period: Period, group_id: s
                 break
     found = _plan(ledger, partitions, period, group_id)
     return _checked(ledger, found, partitions, period, group_id, None)
-
-
-_Files = tuple[int, int | None]
-"""Period of the files that are opened (epoch ms), as for `DuckLedger.within`."""
 
 
 def _files_of(ledger: DuckLedger, period: Period) -> Iterator[_Files]:
