@@ -21,7 +21,7 @@ from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.fetch import Fetched, Fetcher
-from wakeroll.heartbeat_thread import Control
+from wakeroll.heartbeat_thread import Control, stay_at_end
 from wakeroll.inbox import Inbox
 from wakeroll.keys import client_key_for, read_keys
 from wakeroll.last_will.executor_link import address_of
@@ -287,6 +287,7 @@ class Consumer:
         except BaseException:
             self._handed = None  # nobody received it
             self._is_in_doubt = True
+            stay_at_end()
             raise
 
     def fetch(self, queue: QueueName, offset: int, wait: float = 20.0, *, max_messages: int = 500) -> Fetched:
@@ -318,7 +319,11 @@ class Consumer:
         self._process.require()
         self._refuse_if_closed()
         self._control.join()
-        return self._fetcher.fetch(queue, offset, wait, max_messages, self._check)
+        try:
+            return self._fetcher.fetch(queue, offset, wait, max_messages, self._check)
+        except BaseException:
+            stay_at_end()
+            raise
 
     def _check(self) -> None:
         """Raise an error if the membership has ended; a fetch at work calls it repeatedly."""
@@ -457,6 +462,7 @@ class Consumer:
                 self._polling.release()
         except BaseException:
             self._is_in_doubt = True
+            stay_at_end()
             raise
 
     def _end_run(self, problem: BaseException) -> None:

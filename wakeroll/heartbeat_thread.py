@@ -41,6 +41,8 @@ FLUSH_S = 0.1
 """How long to wait for acknowledgements before looking whether a commit still waits for them (s)."""
 LOOK_S = 5.0
 """How often the thread looks whether the executor of the last will is there (s)."""
+NOD_S = 60.0
+"""How long a daemon thread sleeps at a time while the interpreter ends (s)."""
 NEVER_S = float("inf")
 
 _Result = TypeVar("_Result")
@@ -560,10 +562,23 @@ class Control:
 
 
 _members: "weakref.WeakSet[Control]" = weakref.WeakSet()
+_is_ending = threading.Event()
+"""Set when the interpreter ends."""
+
+
+def stay_at_end() -> None:
+    """Do not return in a daemon thread while the interpreter ends; call it before an exception leaves this package.
+
+    Python stops daemon threads without a word. One that waits in a call would otherwise print the traceback of an
+    exception about its group, which `_leave_all` has left under it.
+    """
+    while _is_ending.is_set() and threading.current_thread().daemon:
+        time.sleep(NOD_S)
 
 
 def _leave_all() -> None:
     """Leave all groups at the end of the interpreter, which would otherwise keep their queues for a session."""
+    _is_ending.set()
     members = [member for member in _members if member._pid == os.getpid()]
     for member in members:
         member.abandon()

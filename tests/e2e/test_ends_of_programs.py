@@ -16,7 +16,8 @@ pytestmark = pytest.mark.e2e
 MESSAGES = 20
 
 BEGIN = """
-import asyncio, logging, sys, threading
+import asyncio, atexit, logging, sys, threading, time
+atexit.register(time.sleep, 1)  # called after the consumers have left: daemon threads run that long without a group
 from wakeroll import AsyncConsumer, Consumer
 
 bootstrap, prefix, group_id, topic = sys.argv[1:]
