@@ -9,6 +9,7 @@ from tests.support.ledgers import DAY_MS, PARTITIONS, START_MS, Story
 from tests.support.opened_files import opened_files
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.rows import DECISIONS, EVENTS
+from wakeroll_pipeline.cli import open_ledger
 from wakeroll_pipeline.ledger import delta_files
 from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.delta_files import open_delta
@@ -141,6 +142,34 @@ def test_a_query_without_a_time_opens_all_files_of_its_table(ledgers, wakeroll):
             wakeroll("sql", "select max(cause.offset) from decisions", "--home", str(warehouse.parent))
 
         assert len(files) == FILES_PER_DAY * days
+
+
+@pytest.mark.parametrize(
+    ("query", "is_small"),
+    [
+        ("select count(*) from decisions where {}", True),
+        ("select * from rebalances where {}", True),
+        ("describe decisions", True),
+        ("show tables", True),
+        ("select 1", True),
+        ("select count(*) from decisions", False),
+        ("select count(*) from decisions where seq % 2 = 0", False),
+        ("select cast('{{}}' as map<string, string>)", False),  # only Spark understands it
+    ],
+)
+def test_a_query_that_needs_little_of_a_large_ledger_needs_no_spark(ledgers, wakeroll, monkeypatch, query, is_small):
+    """The size of the files that it needs counts, and not that of a ledger of years."""
+    query = query.format(asked(OLD).condition)
+    with duck_ledger(ledgers[OLD]) as ledger:
+        largest = ledger.bytes_for(f"select count(*) from decisions where {asked(OLD).condition}")
+    monkeypatch.setattr(open_ledger, "LARGEST_BYTES", largest)
+    monkeypatch.setattr(open_ledger, "find_spec", lambda _name: None)
+
+    code, _, complaint = wakeroll("sql", query, "--home", str(ledgers[OLD].parent))
+
+    assert (
+        (code, complaint) == (0, "") if is_small else "and Spark, which would read them, is not installed" in complaint
+    )
 
 
 PERIODS = [

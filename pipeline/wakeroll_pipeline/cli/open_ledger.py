@@ -4,8 +4,9 @@ DuckDB, deltalake and PySpark are imported in the functions that need them: a he
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from wakeroll_pipeline.storage.small_files import StorageFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 
 
 @contextmanager
@@ -64,6 +67,7 @@ def ledger(
     version: tuple[str, int] | None = None,
     at_ms: int | None = None,
     only: Table | None = None,
+    needs: Callable[["DuckLedger"], int] | None = None,
 ) -> Iterator[Ledger]:
     """Open the ledger of a home.
 
@@ -75,6 +79,8 @@ def ledger(
         at_ms: moment as of which all tables are read (epoch ms); None: the newest versions.
         only: as for `wakeroll_pipeline.ledger.duck_ledger.open_ledger`. Then DuckDB is the engine unless one is named,
             because the question reads a part of the tables.
+        needs: returns the size of the files that the question reads (bytes); None: it reads all. It is called if all
+            together are so large that Spark would read them.
 
     Raises:
         InvalidUsage: the home has no tables, or no versions of that moment; the engine is not installed.
@@ -90,7 +96,8 @@ def ledger(
         with out.status("reading"), reading(warehouse):
             then = versions_when(warehouse, version, at_ms)
             with duck_ledger(warehouse, then, at_one_moment=then is None, only=only) as opened:
-                if engine is not None or only is not None or _engine_of(opened.opened.size, warehouse) == "duckdb":
+                is_asked = engine is not None or only is not None
+                if is_asked or _engine_of(opened.opened.size, warehouse, needs and partial(needs, opened)) == "duckdb":
                     yield opened
                     return
     with session(settings, out) as spark, reading(warehouse):
@@ -151,9 +158,9 @@ def engine_for(settings: Settings) -> Engine:
     return _engine_of(size, warehouse)
 
 
-def _engine_of(size: int, warehouse: Place) -> Engine:
-    """Return the engine for tables with so many bytes of files: see `engine_for`."""
-    if size <= LARGEST_BYTES:
+def _engine_of(size: int, warehouse: Place, needs: Callable[[], int] | None = None) -> Engine:
+    """Return the engine for tables with so many bytes of files, of which a question needs some: see `engine_for`."""
+    if size <= LARGEST_BYTES or (needs is not None and needs() <= LARGEST_BYTES):
         return "duckdb"
     gib = size / 2**30
     large = f"the tables in {warehouse} have {gib:.1f} GiB of files"

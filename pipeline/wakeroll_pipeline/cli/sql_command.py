@@ -3,7 +3,7 @@
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +16,9 @@ from wakeroll_pipeline.cli.output import Answer, Output, write_csv, write_json, 
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.view_queries import VIEWS
 from wakeroll_pipeline.storage.place import Place
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 
 # Messages go to standard error, because standard output may be redirected to a file of rows.
 aside = Output(stderr=True, highlight=False, soft_wrap=True)
@@ -76,8 +79,15 @@ def sql(
     then = None if version is None else _version(version)
     at_ms = None if at is None else int(time_of(at))
     settings = settings_of(config, home=home)
-    with ledger(settings, aside, engine, version=then, at_ms=at_ms) as opened:
-        answer = _ask(opened, settings.warehouse if (then, at_ms) == (None, None) else None, asked, limit)
+    has_marts = (then, at_ms) == (None, None)
+
+    def needs(opened: "DuckLedger") -> int:
+        if has_marts:
+            opened.open_marts()
+        return opened.bytes_for(asked)
+
+    with ledger(settings, aside, engine, version=then, at_ms=at_ms, needs=needs) as opened:
+        answer = _ask(opened, settings.warehouse if has_marts else None, asked, limit)
     {"table": write_table, "csv": write_csv, "json": write_json}[format](answer)
     if answer.has_more:
         aside.print(f"wakeroll: these are the first {limit} rows, and there are more; --limit N shows N rows")

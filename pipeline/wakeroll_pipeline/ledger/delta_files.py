@@ -293,9 +293,16 @@ def split_name(name: str) -> tuple[int, str]:
     return int(size), key
 
 
-def size_of(delta: DeltaTable) -> int:
-    """Return the size of the files of a table (bytes)."""
-    return sum(sizes_of(delta))
+def size_of(delta: DeltaTable, part: Part | None = None) -> int:
+    """Return the size of the files of a table (bytes).
+
+    Args:
+        delta: the table.
+        part: leaves out files, as in `files_of`.
+    """
+    if part is None:
+        return sum(sizes_of(delta))
+    return sum(compress(sizes_of(delta), _needed(delta.get_add_actions(flatten=True), part)))
 
 
 def number_of_rows(delta: DeltaTable, part: Part | None = None) -> int:

@@ -23,6 +23,7 @@ from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
     Part,
     Period,
+    Ranges,
     add_comments,
     bounds_of,
     failing_query,
@@ -206,6 +207,24 @@ class DuckLedger:
         """
         if sum(len(sizes_of(delta)) for delta in self.opened.deltas.values()) < _MANY_FILES:
             return
+        for name, ranges in (self._needed_by(query) or {}).items():
+            if name not in self.unreadable and all(ranges.any_of):
+                rows = self.reading(TABLES[name], ranges)
+                self.connection.execute(f"create or replace view {name} as {rows}")
+
+    def bytes_for(self, query: str) -> int:
+        """Return the size of the tables' files that a query needs (bytes): of all files, if it cannot be planned.
+
+        Args:
+            query: as for `narrow`; marts do not count.
+        """
+        needed = self._needed_by(query)
+        if needed is None:
+            return self.opened.size
+        return sum(size_of(delta, needed[name]) for name, delta in self.opened.deltas.items() if name in needed)
+
+    def _needed_by(self, query: str) -> Mapping[str, Ranges] | None:
+        """Return the rows that a query needs of each table that it reads; None if DuckDB cannot plan it."""
         columns: dict[str, dict[str, str]] = {}
         known = "select table_name, column_name, data_type from duckdb_columns() where not internal"
         for view, column, type_ in self.connection.execute(known).fetchall():
@@ -217,11 +236,7 @@ class DuckLedger:
                 defined = ", ".join(f"{quoted(column)} {type_}" for column, type_ in its.items())
                 plan.execute(f"create table {quoted(name)} ({defined})")
             _create_views(plan)
-            needed = ranges_of(plan, query, TABLES)
-        for name, ranges in needed.items():
-            if name not in self.unreadable and all(ranges.any_of):
-                rows = self.reading(TABLES[name], ranges)
-                self.connection.execute(f"create or replace view {name} as {rows}")
+            return ranges_of(plan, query, TABLES)
 
     def reading(self, table: Table, part: Part) -> str:
         """Return the query of a part of a table's rows, with the columns of its view."""

@@ -20,7 +20,7 @@ _CONDITIONS = re.compile(f"{_COMPARISON}( AND {_COMPARISON})*")
 """A filter of DuckDB's plan that compares a column with whole numbers only; any other filter is ignored."""
 
 
-def ranges_of(plan: duckdb.DuckDBPyConnection, query: str, tables: Collection[str]) -> dict[str, Ranges]:
+def ranges_of(plan: duckdb.DuckDBPyConnection, query: str, tables: Collection[str]) -> dict[str, Ranges] | None:
     """Return the rows that a query needs of each table that it reads.
 
     Args:
@@ -29,8 +29,7 @@ def ranges_of(plan: duckdb.DuckDBPyConnection, query: str, tables: Collection[st
         tables: the tables of interest.
 
     Returns:
-        Table -> the ranges of each scan of it; an empty range has all rows. If DuckDB cannot plan the query, there is
-        no table.
+        Table -> the ranges of each scan of it; an empty range has all rows. None if DuckDB cannot plan the query.
     """
     # Conclusions from the statistics of empty tables do not hold for the true ones.
     plan.execute("set disabled_optimizers = 'statistics_propagation'")
@@ -38,7 +37,7 @@ def ranges_of(plan: duckdb.DuckDBPyConnection, query: str, tables: Collection[st
     try:
         [(_, text)] = plan.execute(f"explain (format json) {query}").fetchall()
     except duckdb.Error:  # the query itself reports it
-        return {}
+        return None
     for node in _nodes(msgspec.json.decode(text)):
         said = node["extra_info"]
         table = str(said.get("Table", "")).rpartition(".")[2]
