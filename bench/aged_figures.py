@@ -11,6 +11,8 @@ from bench.text_tables import digits, table
 
 AGED = Path(__file__).parent / "aged.json"
 
+FLOOR = "--help"
+"""Command whose time is that of a start."""
 YEAR_DAYS = 365
 
 
@@ -45,11 +47,12 @@ def section(found: Aged | None) -> str:
     return f"""\
 {found.groups:,} groups, and {found.records:,} records behind the newest snapshots. The older files are hard links to
 those of the first hour, with older times in the Delta log. Each command is a process of its own; times include its
-start. The last column continues the growth between the first and the last age.
+start, and are medians. In brackets are the multiple of the time of `{FLOOR}`, which only starts, and the peak memory.
+The last column continues the growth between the first and the last age.
 
 {table(["ledger", *(f"{age.days} days" for age in ages)], _ledgers(ages))}
 
-{table(["seconds (MiB)", *(f"{age.days} days" for age in ages), f"{YEAR_DAYS} days, by growth"], _commands(ages))}
+{table([f"seconds (x `{FLOOR}`, MiB)", *(f"{age.days} days" for age in ages), f"{YEAR_DAYS} days, by growth"], _commands(ages))}
 
 Measured on {found.machine.measured} with {found.machine.sentence}.
 """
@@ -66,4 +69,12 @@ def _commands(ages: Sequence[Age]) -> Iterator[list[str]]:
         grown = (last.commands[name].seconds - begin.seconds) / (last.days - first.days)
         in_a_year = last.commands[name].seconds + max(grown, 0) * (YEAR_DAYS - last.days)
         its = [age.commands[name] for age in ages]
-        yield [f"`{name}`", *(f"{digits(one.seconds)} ({one.memory_mib:,.0f})" for one in its), digits(in_a_year)]
+        floors = [age.commands[FLOOR].seconds for age in ages]
+        yield [
+            f"`{name}`",
+            *(
+                f"{digits(one.seconds)} ({one.seconds / floor:.1f}, {one.memory_mib:,.0f})"
+                for one, floor in zip(its, floors, strict=True)
+            ),
+            digits(in_a_year),
+        ]

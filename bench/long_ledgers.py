@@ -21,12 +21,14 @@ from bench.control_topic import ControlTopic, snapshots_of
 from bench.deployment_events import Life
 from bench.long_figures import Command, Long, Size
 from bench.machine import this_machine
+from bench.population import START_MS
 from bench.results import write
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.rows import RECORDED, SNAPSHOTS, TABLES, SnapshotRow
+from wakeroll_pipeline.jobs.snapshot_schedule import SnapshotSchedule
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.batches import Batch
 from wakeroll_pipeline.ledger.chains import Chains
@@ -39,6 +41,8 @@ GROUPS = 1_000
 SIZES = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
 BATCH_S = 60
 """Log time of an append (s)."""
+RECORD_S = Settings().record_interval_ms // 1_000
+"""How often `record` asks whether snapshots are due (s)."""
 _FOLDER = Path(".wakeroll/bench-long")
 _PUBLISHED_LATER_MS = 300
 
@@ -88,6 +92,7 @@ class LongLedger:
         self._chains = Chains(warehouse)
         self._rows = ArrowSink(chains=self._chains)
         self._states = ArrowSink(properties=STATES, chains=self._chains)
+        self._schedule = SnapshotSchedule(Settings(), START_MS)
         self._life = Life(groups, partitions, self._hear)
 
     @property
@@ -95,20 +100,24 @@ class LongLedger:
         """Seconds that have passed, by the log."""
         return self._life.second
 
+    @property
+    def _now_ms(self) -> int:
+        return START_MS + 1_000 * self._life.second
+
     def grow(self, events: int) -> None:
         """Let the deployment live until the ledger has so many events."""
-        snapshot_s = Settings().snapshot_interval_ms // 1_000
         while self.events < events:
             self._life.pass_second()
             if self._life.second % BATCH_S == 0:
                 self._append()
-            if self._life.second % snapshot_s == 0:
+            if self._life.second % RECORD_S == 0 and self._schedule.is_due(self._now_ms, lambda: self.events):
                 self._snapshot(self._life.topics)
         self._append()
         self._chains.gather(ArrowSink().append)
 
     def _hear(self, record: Record, decisions: Sequence[AnyDecision]) -> None:
         self.events += 1
+        self._schedule.count(1)
         at_ms, partition = record.timestamp_ms, record.partition
         self._records.append(KafkaRecord(record.topic, partition, record.offset, at_ms, record.key, record.value))
         for decision in decisions:
@@ -131,7 +140,10 @@ class LongLedger:
 
     def _snapshot(self, topics: Sequence[ControlTopic]) -> None:
         self._append()  # `record` stores the state behind the records that it has appended
-        self._states.append(arrow_table(SnapshotRow, snapshots_of(topics)), self._warehouse / SNAPSHOTS.name)
+        rows = snapshots_of(topics)
+        self._schedule.begin(self._now_ms, self.events)
+        self._states.append(arrow_table(SnapshotRow, rows), self._warehouse / SNAPSHOTS.name)
+        self._schedule.end(self._now_ms, self._now_ms, sum(len(row.body) for row in rows))
 
 
 def _measure(settings: Settings, ledger: LongLedger) -> Size:

@@ -25,7 +25,7 @@ from bench import (
     strategy_speed,
 )
 from bench.__main__ import measure
-from bench.aged_figures import Age, Aged
+from bench.aged_figures import FLOOR, Age, Aged
 from bench.command_memory import CommandFailed, Run, run
 from bench.decision_reader import Answer, Passed
 from bench.deployment_events import Life
@@ -154,13 +154,13 @@ def test_growth_is_told_by_ten_times_the_events_and_beside_spark(found):
 def test_the_page_continues_the_growth_of_questions_to_a_year(found):
     """From 1 to 30 days `groups` takes 0.29 s longer; so in 335 days more, 3.35 s."""
     ages = [
-        Age(days, days * 100, days * 10**9, {"groups": Command(1.0, seconds, 250)})
+        Age(days, days * 100, days * 10**9, {FLOOR: Command(0.4, 0.5, 60), "groups": Command(1.0, seconds, 250)})
         for days, seconds in ((1, 2), (30, 2.29))
     ]
 
     page = report.page(found, Others(aged=Aged(found.machine, 1_000, 54_000, ages)))
 
-    assert "| `groups` | 2.00 (250) | 2.29 (250) | 5.64 |" in page
+    assert "| `groups` | 2.00 (4.0, 250) | 2.29 (4.6, 250) | 5.64 |" in page
     assert "Not measured yet: `python -m bench.aged_ledgers`" in report.page(found)
 
 
