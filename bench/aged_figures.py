@@ -11,7 +11,7 @@ from bench.text_tables import digits, table
 
 AGED = Path(__file__).parent / "aged.json"
 
-FLOOR = "--help"
+FLOOR = "groups --help"
 """Command whose time is that of a start."""
 YEAR_DAYS = 365
 
@@ -44,15 +44,16 @@ def section(found: Aged | None) -> str:
     if found is None:
         return "Not measured yet: `python -m bench.aged_ledgers`, on a quiet machine, takes some minutes.\n"
     ages = found.ages
+    days = [f"{age.days} days" for age in ages]
     return f"""\
 {found.groups:,} groups, and {found.records:,} records behind the newest snapshots. The older files are hard links to
 those of the first hour, with older times in the Delta log. Each command is a process of its own; times include its
 start, and are medians. In brackets are the multiple of the time of `{FLOOR}`, which only starts, and the peak memory.
 The last column continues the growth between the first and the last age.
 
-{table(["ledger", *(f"{age.days} days" for age in ages)], _ledgers(ages))}
+{table(["ledger", *days], _ledgers(ages))}
 
-{table([f"seconds (x `{FLOOR}`, MiB)", *(f"{age.days} days" for age in ages), f"{YEAR_DAYS} days, by growth"], _commands(ages))}
+{table([f"seconds (x `{FLOOR}`, MiB)", *days, f"{YEAR_DAYS} days, by growth"], _commands(ages))}
 
 Measured on {found.machine.measured} with {found.machine.sentence}.
 """

@@ -150,7 +150,7 @@ def _records_behind(settings: Settings) -> int:
 
 
 _ASKED = {
-    FLOOR: (FLOOR,),
+    FLOOR: tuple(FLOOR.split()),
     "groups": ("groups", "--json"),
     "describe": ("describe", "group-0004", "--json"),
     "lag": ("lag", "--json"),
