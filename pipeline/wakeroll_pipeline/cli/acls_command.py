@@ -8,7 +8,7 @@ from rich.table import Table
 
 from wakeroll.connection import Topics, is_legal
 from wakeroll.errors import InvalidUsage
-from wakeroll_pipeline.cli.options import AsJson, ConfigFile, Prefix, settings_of
+from wakeroll_pipeline.cli.options import AsJson, ConfigOptions, Prefix
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.kafka.role_rights import ROLES, Right, Scope, rights_of
 
@@ -39,6 +39,7 @@ Server = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT,...", hel
 
 
 def acls(
+    deployment: ConfigOptions,
     grants: Grants,
     topics: MessageTopics = None,
     groups: Groups = None,
@@ -46,7 +47,6 @@ def acls(
     bootstrap: Server = "localhost:9092",
     as_table: AsTable = False,
     as_json: AsJson = False,
-    config: ConfigFile = None,
 ) -> None:
     """Print the ACLs that each role needs, as kafka-acls commands, as a table, or as JSON; nothing is changed.
 
@@ -55,7 +55,7 @@ def acls(
     for topic in topics or ():
         if not is_legal(topic):
             raise InvalidUsage(f"--topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores, hyphens")
-    names = Topics(settings_of(config, look_for_run=False, prefix=prefix).prefix)
+    names = Topics(deployment.settings(prefix=prefix).prefix)
     scope = Scope(names, tuple(topics or ()), tuple(groups or ()))
     roles: dict[str, list[str]] = {}
     for role, principal in map(_grant, grants):

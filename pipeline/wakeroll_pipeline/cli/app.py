@@ -43,6 +43,7 @@ from wakeroll_pipeline.cli import (
     what_if_command,
 )
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED, WRONG_USE
+from wakeroll_pipeline.cli.options import declared
 from wakeroll_pipeline.cli.process_logs import TextFormatter, complain
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 
@@ -112,7 +113,7 @@ def _options(
 
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        app.command(rich_help_panel=_panel)(declared(_command))
 app.add_typer(keys_command.app, name="keys", rich_help_panel="Change")
 app.add_typer(users_command.app, name="users", rich_help_panel="Change")
 

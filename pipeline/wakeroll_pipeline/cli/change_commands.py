@@ -16,17 +16,7 @@ from wakeroll.kick import keep_out_ms_of
 from wakeroll.operator_requests import ResetOutcome
 from wakeroll.reset import ResetPlan, ResetTarget, queue_of, time_of
 from wakeroll_model import config as defaults
-from wakeroll_pipeline.cli.options import (
-    Bootstrap,
-    By,
-    ConfigFile,
-    GroupName,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    Prefix,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import BrokerOptions, By, GroupName
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.settings import Settings
@@ -138,6 +128,7 @@ Readmit = Annotated[
 
 
 def reset_offsets(
+    deployment: BrokerOptions,
     group: GroupName,
     to_first: ToFirst = False,
     to_last: ToLast = False,
@@ -148,47 +139,37 @@ def reset_offsets(
     execute: Execute = False,
     dry_run: DryRun = False,
     by: By = None,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Reset the committed offsets of a group, also while members are online; without --execute, show the plan only."""
     _check_modes(execute, dry_run)
     where = _where(to_first, to_last, to_offset, to_time)
     only = None if queue is None else queue_of(queue)
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     with _admin(settings, signs=execute) as admin:
         _carry_out(admin, admin.plan_reset(group, where, topic=topic, queue=only), execute, by)
 
 
 def import_offsets(
+    deployment: BrokerOptions,
     group: GroupName,
     from_group: FromGroup = None,
     topic: Topic = None,
     execute: Execute = False,
     dry_run: DryRun = False,
     by: By = None,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Take over the committed offsets of a group of Kafka's own that has no members; without --execute, show the plan.
 
     Kafka's group stays as it is.  Start the consumers of wakeroll afterwards.
     """
     _check_modes(execute, dry_run)
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     with _admin(settings, signs=execute) as admin:
         _carry_out(admin, admin.plan_import(group, kafka_group=from_group, topic=topic), execute, by)
 
 
 def configure(
+    deployment: BrokerOptions,
     group: GroupName,
     profile: Profile = None,
     strategy: StrategyName = None,
@@ -202,12 +183,6 @@ def configure(
     revoke_timeout_ms: RevokeTimeoutMs = None,
     max_members: MaxMembers = None,
     by: By = None,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Change the settings of a group; without any setting, request a rebalance.
 
@@ -228,7 +203,7 @@ def configure(
     if strategy is not None and not allow_unknown_strategy:
         require_strategy(strategy, "--allow-unknown-strategy accepts one that only a newer coordinator has")
     given = {name: value for name, value in named.items() if value is not None}
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     with _admin(settings, signs=True) as admin, out.status("waiting for the coordinator"):
         done = admin.configure(group, by=by, allow_unknown_strategy=True, **given)
     out.print(
@@ -240,18 +215,13 @@ def configure(
 
 
 def kick(
+    deployment: BrokerOptions,
     group: GroupName,
     client: ClientName,
     keep_out: KeepOut = "0",
     reason: Reason = "",
     readmit: Readmit = False,
     by: By = None,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Make a client leave its group: a live one hands its queues over first, a silent one keeps them for its session.
 
@@ -260,7 +230,7 @@ def kick(
     keep_out_ms = keep_out_ms_of(keep_out)
     if readmit and keep_out_ms:
         raise InvalidUsage("--readmit and --for exclude each other; use only one of them")
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     with _admin(settings, signs=True) as admin, out.status("waiting for the coordinator"):
         if readmit:
             admin.readmit(group, client, reason=reason, by=by)

@@ -28,16 +28,7 @@ from wakeroll_pipeline.cli.ci_reports import (
 )
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import announce, ledger, reading, session, warehouse_of
-from wakeroll_pipeline.cli.options import (
-    AsJson,
-    ConfigFile,
-    EngineName,
-    Home,
-    KafkaConfig,
-    Prefix,
-    TablesAt,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import AsJson, EngineName, NamedBrokerOptions, TablesAt, of_deployment
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.cli.published_witness import Witness
@@ -90,15 +81,6 @@ Since = Annotated[
         "chain; rules that compare them with older rows are skipped.",
     ),
 ]
-CheckedBootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap",
-        metavar="HOST:PORT,...",
-        help="Compare the chains with the lines that the recorder published at these Kafka brokers; default: none.",
-        show_default=False,
-    ),
-]
 Docs = Annotated[
     Path | None,
     typer.Option("--docs", metavar="FOLDER", help="Folder for Data Docs (HTML); default: quality, in --home."),
@@ -109,7 +91,21 @@ NoDocs = Annotated[
 ]
 
 
+class CheckOptions(NamedBrokerOptions, frozen=True, kw_only=True):
+    """The options of `check`, which reads brokers only if the option names some."""
+
+    bootstrap: Annotated[
+        str | None,
+        of_deployment(
+            "--bootstrap",
+            "HOST:PORT,...",
+            "Compare the chains with the lines that the recorder published at these Kafka brokers; default: none.",
+        ),
+    ] = None
+
+
 def check(
+    deployment: CheckOptions,
     version: Version = None,
     at: TablesAt = None,
     table: OnlyTable = None,
@@ -121,11 +117,6 @@ def check(
     junit: JUnitFile = None,
     run_name: RunName = None,
     engine: EngineName = None,
-    bootstrap: CheckedBootstrap = None,
-    kafka_config: KafkaConfig = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Check the data quality rules, on the newest or past versions of the tables.
 
@@ -140,9 +131,7 @@ def check(
     if since is not None and engine == "spark":
         raise InvalidUsage("--since has no --engine spark: it reads a small part of the tables")
     chains = ChainCheck(_heads_of("--against", against), _heads_of("--since", since))
-    settings = settings_of(
-        config, look_for_run=False, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home
-    )
+    settings = deployment.settings()
     chosen: Engine = engine or "duckdb"
     if chosen == "spark" or not no_docs:
         try:
@@ -151,7 +140,7 @@ def check(
         except ModuleNotFoundError as missing:
             raise missing_extra("`check`", "quality", missing) from None
     # The records are read before the tables, whose newest lines are stored before they are published.
-    witness = Witness(settings if bootstrap is not None and table in (None, "chain") else None)
+    witness = Witness(settings if deployment.bootstrap is not None and table in (None, "chain") else None)
     asked = None if version is None or table is None else (table, version)
     clock = RunClock("check", run_name, chosen, settings.warehouse)
     folder = None if no_docs else docs or settings.work_folder / "quality"

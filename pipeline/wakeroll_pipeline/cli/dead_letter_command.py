@@ -13,7 +13,7 @@ from wakeroll.dead_letters import DeadLetters, Letter, Numbers
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import pairs_of
-from wakeroll_pipeline.cli.options import Bootstrap, ConfigFile, GroupName, Home, KafkaConfig, settings_of
+from wakeroll_pipeline.cli.options import BrokerOptions, GroupName
 from wakeroll_pipeline.cli.output import Output, first_of, plain
 
 out = Output(highlight=False)
@@ -44,6 +44,7 @@ _MOST_NUMBERS = 1_000_000
 
 
 def dlq(
+    deployment: BrokerOptions,
     group: GroupName,
     show: Show = None,
     resend: Resend = None,
@@ -51,17 +52,13 @@ def dlq(
     to_origin: ToOrigin = False,
     limit: Limit = 100,
     by: By = None,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """List the dead letters of a group, show one, send some to the group again, or drop them."""
     if sum(given is not None for given in (show, resend, drop)) > 1:
         raise InvalidUsage("--show, --resend and --drop exclude each other; use only one of them")
     if to_origin and resend is None:
         raise InvalidUsage("--to-origin is for --resend")
-    connection = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, home=home).connection
+    connection = deployment.settings().connection
     with DeadLetters(group, connection.bootstrap, kafka_config=connection.config) as letters:
         if "all" in (resend, drop) or (show, resend, drop) == (None, None, None):
             _refuse_unknown(group, letters.groups())

@@ -11,17 +11,7 @@ from rich.text import Text
 from wakeroll_pipeline.cli.groups_command import row_of
 from wakeroll_pipeline.cli.held_pulls import WAITS_MS, Held, held_of, held_table, waits_of, waits_table
 from wakeroll_pipeline.cli.live_answer import archived, live_model, print_age, provenance, tick_of, view_of
-from wakeroll_pipeline.cli.options import (
-    AsJson,
-    ConfigFile,
-    GroupName,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    LiveBootstrap,
-    Prefix,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import AsJson, GroupName, LiveOptions
 from wakeroll_pipeline.cli.output import Output, clock_text, write_document
 from wakeroll_pipeline.cli.watch_text import count_text, plain_text, verdict_text
 from wakeroll_pipeline.ledger.ledger import Row
@@ -39,29 +29,16 @@ Holds = Annotated[bool, typer.Option("--holds", help="Also show the held pulls, 
 
 
 def describe(
+    deployment: LiveOptions,
     group: GroupName,
     holds: Holds = False,
     as_json: AsJson = False,
-    bootstrap: LiveBootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Show one group: the owner of each queue, since when and why, the members, and the last five rebalances.
 
     With --bootstrap, the answer comes from Kafka, as of now, with the rebalances of the last hour.
     """
-    settings = settings_of(
-        config,
-        look_for_run=False,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        home=home,
-    )
+    settings = deployment.settings()
     if settings.bootstrap:
         with live_model(settings, out) as model:
             _answer(model, view_of(model, group), held_of(model, group) if holds else None, None, as_json)

@@ -15,16 +15,7 @@ from wakeroll.errors import WakerollError
 from wakeroll.keys import warning_of
 from wakeroll_model import config, feature_levels
 from wakeroll_model.signing import Keys
-from wakeroll_pipeline.cli.options import (
-    Bootstrap,
-    Checkpoints,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    Prefix,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import BrokerOptions, Checkpoints
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.cli.start_checks import start_checks
 from wakeroll_pipeline.cli.storage_checks import storage_checks
@@ -49,24 +40,11 @@ out = Output(highlight=False, soft_wrap=True)
 
 
 def doctor(
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
+    deployment: BrokerOptions,
     checkpoints: Checkpoints = None,
-    config: ConfigFile = None,
 ) -> None:
     """Check Java, JARs, folders, disks, memory, keys, jobs, broker, topics and clock; exit code 1 if a check fails."""
-    settings = settings_of(
-        config,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        home=home,
-        checkpoints=checkpoints,
-    )
+    settings = deployment.settings(checkpoints=checkpoints)
     wrong = 0
     for check in _all(settings):
         mark = "[green]ok[/]   " if check.ok else "[red]wrong[/]"

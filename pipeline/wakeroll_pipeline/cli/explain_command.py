@@ -9,7 +9,7 @@ from wakeroll.epoch_ms import EpochMs
 from wakeroll.reset import queue_of, time_of
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.cli.open_ledger import ledger
-from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, GroupOption, Home, LogAt, settings_of
+from wakeroll_pipeline.cli.options import AsJson, EngineName, GroupOption, LogAt, TableOptions
 from wakeroll_pipeline.cli.output import Output, write_document
 
 out = Output(highlight=False)
@@ -21,17 +21,16 @@ OfQueue = Annotated[
 
 
 def explain(
+    deployment: TableOptions,
     group: GroupOption,
     queue: OfQueue,
     at: LogAt = None,
     as_json: AsJson = False,
     engine: EngineName = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Show the owner of a queue and the steps that led to it, with times: event, rebalance, hand-over, assignment."""
     asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
-    with ledger(settings_of(config, home=home), out, engine, only=SNAPSHOTS) as opened:
+    with ledger(deployment.settings(), out, engine, only=SNAPSHOTS) as opened:
         from wakeroll_pipeline.questions import explain as questions
 
         if opened.engine == "spark":

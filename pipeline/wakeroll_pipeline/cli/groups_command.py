@@ -8,7 +8,7 @@ from msgspec import Struct
 from rich.table import Table
 
 from wakeroll_pipeline.cli.live_answer import archived_model, print_age, provenance, tick_of
-from wakeroll_pipeline.cli.options import AsJson, ConfigFile, Home, settings_of
+from wakeroll_pipeline.cli.options import AsJson, TableOptions
 from wakeroll_pipeline.cli.output import MOST_FRAMED, Output, aligned, clock_text, write_document
 from wakeroll_pipeline.cli.watch_text import plain_text
 
@@ -36,9 +36,9 @@ class GroupRow(Struct, frozen=True, kw_only=True):
     """Log time of the last rebalance (epoch ms); None if none is known."""
 
 
-def groups(as_json: AsJson = False, home: Home = None, config: ConfigFile = None) -> None:
+def groups(deployment: TableOptions, as_json: AsJson = False) -> None:
     """List the groups: members, queues, epoch, and the trigger of the last rebalance."""
-    model = archived_model(settings_of(config, home=home), out, only_states=True)
+    model = archived_model(deployment.settings(), out, only_states=True)
     tick_ms, view = tick_of(model), model.groups_view(time.monotonic())
     rows = [row_of(one) for one in view.groups]
     if as_json:

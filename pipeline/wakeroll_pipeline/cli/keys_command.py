@@ -34,17 +34,7 @@ from wakeroll_model.records import KEYS_LEVEL
 from wakeroll_model.signing import ROLES, Key, Keys, role_of
 from wakeroll_model.valid_keys import changed, on_record
 from wakeroll_pipeline.cli.live_answer import live_model
-from wakeroll_pipeline.cli.options import (
-    AsJson,
-    Bootstrap,
-    By,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    Prefix,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, declared
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.shard_requests import carry_out, text_of
 from wakeroll_pipeline.kafka.rights_check import require_rights
@@ -188,17 +178,13 @@ def public_keys(file: OwnFile, to: To = None) -> None:
 
 
 @app.command("list")
+@declared
 def list_keys(
+    deployment: BrokerOptions,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Show which keys are valid on record, and which are in the key file."""
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     own = settings.read_keys()
     with live_model(settings, out, _lenient(own)) as model:
         valid = _valid(model)
@@ -214,21 +200,17 @@ def list_keys(
 
 
 @app.command()
+@declared
 def publish(
+    deployment: BrokerOptions,
     execute: Execute = False,
     by: By = None,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Make the keys of the key file valid on record, beside those that are.
 
     First give all coordinators and pages the file, unless it has no new secret of an HMAC: public keys are on record.
     """
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     if not settings.keys:
         raise InvalidUsage("no key file is named; use --keys FILE: the development keys are not put on record")
     added = [on_record(key) for key in settings.read_keys().all]
@@ -236,19 +218,15 @@ def publish(
 
 
 @app.command()
+@declared
 def remove(
+    deployment: BrokerOptions,
     key_ids: KeyIds,
     execute: Execute = False,
     by: By = None,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Make keys invalid at once, whatever key files have them."""
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     _change(settings, KeyChange(removed=key_ids, by=by or this_user()), execute=execute)
 
 

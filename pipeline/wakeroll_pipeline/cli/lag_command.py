@@ -17,16 +17,7 @@ from wakeroll_pipeline.cli.live_answer import (
     view_of,
     without_collections,
 )
-from wakeroll_pipeline.cli.options import (
-    AsJson,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    LiveBootstrap,
-    Prefix,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import AsJson, LiveOptions
 from wakeroll_pipeline.cli.output import Output, seconds_text, write_document
 
 if TYPE_CHECKING:
@@ -44,14 +35,9 @@ _SHORTEST_MS = 1_000
 
 
 def lag(
+    deployment: LiveOptions,
     group: AnyGroup = None,
     as_json: AsJson = False,
-    bootstrap: LiveBootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Show the lag of each group, or of each queue of one group: messages, and the age of the oldest one (s).
 
@@ -59,15 +45,7 @@ def lag(
     first one.  Lag counts from the newest reported end offset, and with the option --bootstrap from the ends that
     the brokers report now.
     """
-    settings = settings_of(
-        config,
-        look_for_run=False,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        home=home,
-    )
+    settings = deployment.settings()
     with without_collections():
         if settings.bootstrap:
             with live_model(settings, out) as model:

@@ -7,18 +7,7 @@ from typing import Annotated
 import typer
 
 from wakeroll.keys import warning_of
-from wakeroll_pipeline.cli.options import (
-    Bootstrap,
-    Checkpoints,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    MetricsAddress,
-    MetricsPort,
-    Prefix,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import Checkpoints, MetricsAddress, MetricsPort, NamedBrokerOptions, of_deployment
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.cli.serve_command import PORT, refuse_unusable_port
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
@@ -32,16 +21,22 @@ ServePort = Annotated[
 ]
 
 
+class LocalOptions(NamedBrokerOptions, frozen=True, kw_only=True):
+    """The options of a system on this machine."""
+
+    bootstrap: Annotated[
+        str | None,
+        of_deployment(
+            "--bootstrap", "HOST:PORT,...", "Addresses of the Kafka brokers; default: an embedded broker is started."
+        ),
+    ] = None
+
+
 def up(
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
+    deployment: LocalOptions,
     checkpoints: Checkpoints = None,
     metrics_port: MetricsPort = None,
     metrics_address: MetricsAddress = None,
-    config: ConfigFile = None,
     serve: Annotated[bool, typer.Option("--serve", help="Also serve the web page, on this machine only.")] = False,
     serve_port: ServePort = PORT,
 ) -> None:
@@ -54,18 +49,7 @@ def up(
 
     if serve:
         refuse_unusable_port(serve_port)
-    settings = settings_of(
-        config,
-        look_for_run=False,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        home=home,
-        checkpoints=checkpoints,
-        metrics_port=metrics_port,
-        metrics_address=metrics_address,
-    )
+    settings = deployment.settings(checkpoints=checkpoints, metrics_port=metrics_port, metrics_address=metrics_address)
     _require_jars(settings)
     settings.read_keys()  # report an invalid key file here, not in the log of a process that `up` starts
     if warning := warning_of(settings.keys):
@@ -87,11 +71,8 @@ def up(
 
 
 def demo(
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    home: Home = None,
+    deployment: LocalOptions,
     checkpoints: Checkpoints = None,
-    config: ConfigFile = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="At the end, serve the web page of the demo's tables until Ctrl-C.")
     ] = False,
@@ -105,14 +86,7 @@ def demo(
 
     if serve:
         refuse_unusable_port(serve_port)
-    settings = settings_of(
-        config,
-        look_for_run=False,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        home=home,
-        checkpoints=checkpoints,
-    )
+    settings = deployment.settings(checkpoints=checkpoints)
     _require_jars(settings)
     stop = StopSignals()
     code = run_demo(settings, stop.asked, serve_port if serve else None)

@@ -12,7 +12,7 @@ from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import missing_extra
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import reading, session, warehouse_of
-from wakeroll_pipeline.cli.options import AsJson, Bootstrap, ConfigFile, Home, KafkaConfig, Prefix, settings_of
+from wakeroll_pipeline.cli.options import AsJson, NamedBrokerOptions
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
@@ -38,14 +38,10 @@ NewestOnly = Annotated[
 
 
 def maintain(
+    deployment: NamedBrokerOptions,
     dry_run: DryRun = False,
     newest_only: NewestOnly = False,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Delete what is old in tables, marts, Data Docs and checkpoints, and combine small files; `run` may be stopped.
 
@@ -58,9 +54,7 @@ def maintain(
     except ModuleNotFoundError as missing:
         raise missing_extra("`maintain`", "spark", missing) from None
 
-    settings = settings_of(
-        config, look_for_run=False, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home
-    )
+    settings = deployment.settings()
     warehouse = warehouse_of(settings)
     with reading(warehouse):
         if dry_run:

@@ -15,7 +15,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS
 from wakeroll_pipeline.cli.open_ledger import engine_for, reading, session, warehouse_of
-from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
+from wakeroll_pipeline.cli.options import AsJson, EngineName, TableOptions
 from wakeroll_pipeline.cli.output import Output, write_document
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ DbtOptions = Annotated[
 
 
 def marts(
+    deployment: TableOptions,
     dbt_options: DbtOptions = None,
     select: Select = None,
     exclude: Exclude = None,
@@ -93,8 +94,6 @@ def marts(
     junit: JUnitFile = None,
     run_name: RunName = None,
     engine: EngineName = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Build the dbt marts (ownership, lag, cost of rebalances, ...) from the ledger, and run all dbt tests.
 
@@ -110,7 +109,7 @@ def marts(
     if project is not None and not (project / "dbt_project.yml").is_file():
         raise InvalidUsage(f"--project {project} has no dbt_project.yml; it must be the folder of a dbt project")
     ensure_dbt(engine or "duckdb")
-    settings = settings_of(config, home=home)
+    settings = deployment.settings()
     warehouse = warehouse_of(settings)
     chosen = engine or engine_for(settings)
     ensure_dbt(chosen)

@@ -1,11 +1,18 @@
-"""Command-line options that several commands share, and the settings that they make."""
+"""Command-line options that several commands share, and the settings that they make.
 
+A command names its deployment by one parameter, whose class has the options as fields; `declared` makes them options of
+the command.
+"""
+
+import inspect
 import os
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
-from msgspec import structs
+from msgspec import Struct, structs
 
 from wakeroll_pipeline.cli.process_logs import log_as_json
 from wakeroll_pipeline.ledger.view_queries import Engine
@@ -14,119 +21,227 @@ from wakeroll_pipeline.settings import CHECKPOINTS, PREFIX, Settings, load
 
 _DEFAULTS = Settings()
 
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap",
-        metavar="HOST:PORT,...",
-        help="Addresses of the Kafka brokers; default: the brokers of the `wakeroll run` that is active in --home "
-        "(`up` and `demo`: an embedded broker).",
-        show_default=False,
-    ),
-]
-LiveBootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap",
-        metavar="HOST:PORT,...",
-        help="Answer from these Kafka brokers, as of now; default: none, the answer comes from the tables in --home.",
-        show_default=False,
-    ),
-]
-KafkaConfig = Annotated[
-    str | None,
-    typer.Option(
-        "--kafka-config",
-        metavar="FILE",
-        help="Properties file with further Kafka client settings, such as a login; default: none.",
-    ),
-]
-KeyFile = Annotated[
-    str | None,
-    typer.Option(
-        "--keys", metavar="FILE", help="File of the keys that sign and verify records; default: the development keys."
-    ),
-]
+
+def of_deployment(name: str, metavar: str, text: str) -> Any:
+    """Return the option of a setting of the deployment; help texts list these options under a heading of their own.
+
+    Args:
+        name: of the option, such as ``--home``.
+        metavar: stands for its value in a help text.
+        text: what it sets, with its default.
+    """
+    return typer.Option(name, metavar=metavar, help=text, show_default=False, rich_help_panel="Deployment")
+
+
 Prefix = Annotated[
     str | None,
-    typer.Option("--prefix", help=f"Prefix of the names of the control plane's topics; default: {_DEFAULTS.prefix}."),
+    of_deployment("--prefix", "TEXT", f"Prefix of the names of the control topics; default: {_DEFAULTS.prefix}."),
+]
+Checkpoints = Annotated[
+    str | None,
+    of_deployment(
+        "--checkpoints",
+        "FOLDER",
+        "Folder of the checkpoints of the queries, or the URI of one in an object store; "
+        f"default: {CHECKPOINTS} in home, or in the working folder if home is not set.",
+    ),
 ]
 Machines = Annotated[
     str | None,
-    typer.Option(
+    of_deployment(
         "--machines",
-        metavar="WHICH",
-        help="State machines that the deciding query runs: both, groups or queues; "
+        "WHICH",
+        "State machines that the deciding query runs: both, groups or queues; "
         f"default: {_DEFAULTS.machines}, in one query.",
-        show_default=False,
     ),
 ]
 Replica = Annotated[
     str | None,
-    typer.Option(
+    of_deployment(
         "--replica",
-        metavar="NAME",
-        help="Run a further coordinator, with a checkpoint of its own, beside others with other names; "
+        "NAME",
+        "Run a further coordinator, with a checkpoint of its own, beside others with other names; "
         "default: the only coordinator.",
-        show_default=False,
-    ),
-]
-Home = Annotated[
-    str | None,
-    typer.Option(
-        "--home",
-        metavar="FOLDER",
-        help="Folder of the tables, the logs and the embedded broker, or the URI of the tables' folder in an object "
-        f"store: s3a://bucket/path; default: {_DEFAULTS.home}.",
-    ),
-]
-Checkpoints = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoints",
-        metavar="FOLDER",
-        help="Folder of the checkpoints of the queries, or the URI of one in an object store; "
-        f"default: {CHECKPOINTS} in home, or in the working folder if home is not set.",
-    ),
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="TOML file of settings; default: wakeroll.toml in the working folder, if it exists.",
     ),
 ]
 MetricsPort = Annotated[
     int | None,
-    typer.Option(
+    of_deployment(
         "--metrics-port",
-        metavar="PORT",
-        help="Port of /metrics, /healthz and /readyz; each process of a machine needs its own, "
+        "PORT",
+        "Port of /metrics, /healthz and /readyz; each process of a machine needs its own, "
         "and `up` uses the next one too, for the observer; "
         f"default: {_DEFAULTS.metrics_port}, which is none.",
-        show_default=False,
     ),
 ]
 MetricsAddress = Annotated[
     str | None,
-    typer.Option(
+    of_deployment(
         "--metrics-address",
-        metavar="ADDRESS",
-        help=f"Address on which metrics are exposed; default: {_DEFAULTS.metrics_address}, this machine only.",
-        show_default=False,
+        "ADDRESS",
+        f"Address on which metrics are exposed; default: {_DEFAULTS.metrics_address}, this machine only.",
     ),
 ]
-LogFormat = Annotated[
-    str | None,
-    typer.Option(
-        "--log-format",
-        metavar="FORMAT",
-        help="Format of the log on standard error: text, or json with one object per line; "
-        f"default: {_DEFAULTS.log_format}.",
-        show_default=False,
-    ),
-]
+
+
+class ConfigOptions(Struct, frozen=True, kw_only=True):
+    """The option of a command that needs settings only.  In a help text, the last field stands first."""
+
+    looks_for_run: ClassVar[bool] = True
+    """Whether to take the brokers of the `run` that is active in the home, if neither options nor environment nor file
+    name any.  A user who examines a system on the same machine need not know its port."""
+
+    config: Annotated[
+        Path | None,
+        of_deployment(
+            "--config", "FILE", "TOML file of settings; default: wakeroll.toml in the working folder, if it exists."
+        ),
+    ] = None
+
+    def settings(self, **given: Any) -> Settings:
+        """Return the settings of the deployment, from options, environment and file.
+
+        Args:
+            given: values of the command's own options that are settings; None: the option is absent.
+
+        Raises:
+            InvalidSettings: a file that cannot be read, an unknown name, or a value out of its bounds.
+        """
+        named = structs.asdict(self) | given
+        settings = load(os.environ, named.pop("config"), **named)
+        if settings.bootstrap or not self.looks_for_run:
+            return settings
+        status = read_status(settings.work_folder)
+        if status is not None and status.is_alive:
+            return structs.replace(settings, bootstrap=status.bootstrap)
+        return settings
+
+
+class TableOptions(ConfigOptions, frozen=True, kw_only=True):
+    """The options of a command that reads the tables of a deployment, and no broker."""
+
+    home: Annotated[
+        str | None,
+        of_deployment(
+            "--home",
+            "FOLDER",
+            "Folder of the tables, the logs and the embedded broker, or the URI of the tables' folder in an object "
+            f"store: s3a://bucket/path; default: {_DEFAULTS.home}.",
+        ),
+    ] = None
+
+
+class BrokerOptions(TableOptions, frozen=True, kw_only=True):
+    """The options of a command that reads or writes the topics of a deployment."""
+
+    prefix: Prefix = None
+    keys: Annotated[
+        str | None,
+        of_deployment(
+            "--keys", "FILE", "File of the keys that sign and verify records; default: the development keys."
+        ),
+    ] = None
+    kafka_config: Annotated[
+        str | None,
+        of_deployment(
+            "--kafka-config",
+            "FILE",
+            "Properties file with further Kafka client settings, such as a login; default: none.",
+        ),
+    ] = None
+    bootstrap: Annotated[
+        str | None,
+        of_deployment(
+            "--bootstrap",
+            "HOST:PORT,...",
+            "Addresses of the Kafka brokers; default: the brokers of the `wakeroll run` that is active in --home.",
+        ),
+    ] = None
+
+
+class NamedBrokerOptions(BrokerOptions, frozen=True, kw_only=True):
+    """The same options, for a command that reads brokers only if some are named."""
+
+    looks_for_run: ClassVar[bool] = False
+
+    bootstrap: Annotated[
+        str | None, of_deployment("--bootstrap", "HOST:PORT,...", "Addresses of the Kafka brokers; default: none.")
+    ] = None
+
+
+class LiveOptions(NamedBrokerOptions, frozen=True, kw_only=True):
+    """The same options, for a command that answers from the brokers, or else from the tables."""
+
+    bootstrap: Annotated[
+        str | None,
+        of_deployment(
+            "--bootstrap",
+            "HOST:PORT,...",
+            "Answer from these Kafka brokers, as of now; default: none, the answer comes from the tables in --home.",
+        ),
+    ] = None
+
+
+class ServiceOptions(BrokerOptions, frozen=True, kw_only=True):
+    """The options of a process that runs until a signal."""
+
+    log_format: Annotated[
+        str | None,
+        of_deployment(
+            "--log-format",
+            "FORMAT",
+            "Format of the log on standard error: text, or json with one object per line; "
+            f"default: {_DEFAULTS.log_format}.",
+        ),
+    ] = None
+
+    def settings(self, **given: Any) -> Settings:
+        """Return the settings as `ConfigOptions.settings` does; from now on, this process logs in their format.
+
+        An error in another setting is logged in the format that the option or the environment names.
+        """
+        if (self.log_format or os.environ.get(f"{PREFIX}LOG_FORMAT")) == "json":
+            log_as_json()
+        settings = super().settings(**given)
+        if settings.log_format == "json":
+            log_as_json()
+        return settings
+
+
+class MeasuredOptions(ServiceOptions, frozen=True, kw_only=True):
+    """The options of a process that exposes metrics."""
+
+    metrics_address: MetricsAddress = None
+    metrics_port: MetricsPort = None
+
+
+def declared(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command for Typer: its parameter with a class of options is replaced by one option per field."""
+    signature = inspect.signature(command, eval_str=True)
+    own = list(signature.parameters.values())
+    place = next(
+        (one for one in own if isinstance(one.annotation, type) and issubclass(one.annotation, ConfigOptions)), None
+    )
+    if place is None:
+        return command
+    options: type[ConfigOptions] = place.annotation
+    types = get_type_hints(options, include_extras=True)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=types[name])
+        for name in reversed(options.__struct_fields__)
+    ]
+    parameters = [*(one for one in own if one is not place), *added]
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        named = {one.name: given.pop(one.name) for one in added}
+        command(**given, **{place.name: options(**named)})
+
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    vars(with_options)["__signature__"] = signature.replace(parameters=parameters)
+    return with_options
+
+
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 GroupOption = Annotated[
     str, typer.Option("--group", metavar="GROUP", help="Name of the consumer group.", show_default=False)
@@ -166,48 +281,8 @@ By = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
-def settings_of(config: Path | None, *, look_for_run: bool = True, **given: Any) -> Settings:
-    """Return the settings of a deployment, from options, environment and file.
-
-    Args:
-        config: the TOML file; None: `wakeroll.toml` in the working folder, if it exists.
-        look_for_run: whether to take the bootstrap of the `run` that is active in this home, if neither options nor
-            environment nor file name one.  A user who examines a system on the same machine need not know its port.
-        given: values of the options; None: the option is absent.
-
-    Raises:
-        InvalidSettings: a file that cannot be read, an unknown name, or a value out of its bounds.
-    """
-    settings = load(os.environ, config, **given)
-    if settings.bootstrap or not look_for_run:
-        return settings
-    status = read_status(settings.work_folder)
-    if status is not None and status.is_alive:
-        return structs.replace(settings, bootstrap=status.bootstrap)
-    return settings
-
-
 def next_run(settings: Settings) -> str:
     """Return the command that starts the coordinator with these settings, as far as they belong to its checkpoint."""
     machines = "" if settings.machines == "both" else f" --machines {settings.machines}"
     replica = f" --replica {settings.replica}" if settings.replica else ""
     return f"wakeroll run{machines}{replica}"
-
-
-def service_settings(config: Path | None, *, log_format: str | None, **given: Any) -> Settings:
-    """Return the settings of a process that runs until a signal; from now on, it logs in their format.
-
-    Args:
-        config: as for `settings_of`.
-        log_format: the option `--log-format`; None: absent. An error in another setting is logged in this format too.
-        given: as for `settings_of`.
-
-    Raises:
-        InvalidSettings: as for `settings_of`.
-    """
-    if (log_format or os.environ.get(f"{PREFIX}LOG_FORMAT")) == "json":
-        log_as_json()
-    settings = settings_of(config, log_format=log_format, **given)
-    if settings.log_format == "json":
-        log_as_json()
-    return settings

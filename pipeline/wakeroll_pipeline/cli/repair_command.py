@@ -8,7 +8,7 @@ import typer
 from wakeroll.errors import missing_extra
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS
 from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
-from wakeroll_pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, Prefix, settings_of
+from wakeroll_pipeline.cli.options import NamedBrokerOptions
 from wakeroll_pipeline.cli.output import Output
 
 if TYPE_CHECKING:
@@ -30,13 +30,9 @@ AcceptLosses = Annotated[
 
 
 def repair(
+    deployment: NamedBrokerOptions,
     yes: Yes = False,
     accept_losses: AcceptLosses = False,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Make missing, wrong and damaged rows of the tables again, while `run` is stopped; the plan is shown first.
 
@@ -50,9 +46,7 @@ def repair(
     except ModuleNotFoundError as missing:
         raise missing_extra("`repair`", "spark", missing) from None
 
-    settings = settings_of(
-        config, look_for_run=False, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home
-    )
+    settings = deployment.settings()
     asked: list[bool] = []
 
     def confirm(plan: "RepairPlan") -> bool:

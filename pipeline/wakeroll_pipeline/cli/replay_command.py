@@ -16,7 +16,7 @@ from wakeroll_model.rows import EVENTS
 from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import announce, ledger
-from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
+from wakeroll_pipeline.cli.options import AsJson, EngineName, TableOptions
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.view_queries import Engine
@@ -56,6 +56,7 @@ OnlyGroup = Annotated[
 
 
 def replay(
+    deployment: TableOptions,
     from_: From = None,
     to: To = None,
     group: OnlyGroup = None,
@@ -63,8 +64,6 @@ def replay(
     junit: JUnitFile = None,
     run_name: RunName = None,
     engine: EngineName = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Decide again from the archived log, and compare with the recorded decisions byte for byte.
 
@@ -76,7 +75,7 @@ def replay(
     period = Period(*(None if text is None else int(time_of(text)) for text in (from_, to)))
     if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
         raise InvalidUsage(f"the period is empty ({period}); --from must be before --to")
-    settings = settings_of(config, home=home)
+    settings = deployment.settings()
     chosen: Engine = engine or "duckdb"
     clock = RunClock("replay", run_name, chosen, settings.warehouse)
     with reported_failure(clock, as_json=as_json, junit=junit), ledger(settings, out, chosen) as opened:

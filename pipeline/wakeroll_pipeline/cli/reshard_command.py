@@ -7,17 +7,11 @@ import typer
 from wakeroll_model.config import METADATA_MS
 from wakeroll_pipeline.cli.open_ledger import session
 from wakeroll_pipeline.cli.options import (
-    Bootstrap,
+    BrokerOptions,
     Checkpoints,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
     Machines,
-    Prefix,
     Replica,
     next_run,
-    settings_of,
 )
 from wakeroll_pipeline.cli.output import Output
 
@@ -49,34 +43,19 @@ Metadata = Annotated[
 
 
 def reshard(
+    deployment: BrokerOptions,
     partitions: NewNumber,
     metadata: Metadata = METADATA_MS / 1_000,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
     machines: Machines = None,
     replica: Replica = None,
-    home: Home = None,
     checkpoints: Checkpoints = None,
-    config: ConfigFile = None,
 ) -> None:
     """Raise the number of partitions and shards, while no coordinator runs; the next `run` continues with it."""
     from wakeroll_pipeline.jobs.reshard import refuse_number
     from wakeroll_pipeline.jobs.reshard import reshard as divide
     from wakeroll_pipeline.kafka.rights_check import require_rights
 
-    settings = settings_of(
-        config,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        machines=machines,
-        replica=replica,
-        home=home,
-        checkpoints=checkpoints,
-    )
+    settings = deployment.settings(machines=machines, replica=replica, checkpoints=checkpoints)
     refuse_number(settings.partitions, partitions)  # before the start of Spark
     require_rights(settings.connection, ["resharder"])
     with session(settings, out) as spark:

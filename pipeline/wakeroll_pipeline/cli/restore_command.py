@@ -7,16 +7,11 @@ import typer
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.open_ledger import reading, session
 from wakeroll_pipeline.cli.options import (
-    Bootstrap,
+    BrokerOptions,
     Checkpoints,
-    ConfigFile,
-    Home,
-    KafkaConfig,
     Machines,
-    Prefix,
     Replica,
     next_run,
-    settings_of,
 )
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.storage import small_files
@@ -41,16 +36,12 @@ FromSnapshots = Annotated[
 
 
 def restore(
+    deployment: BrokerOptions,
     from_log: FromLog = False,
     from_snapshots: FromSnapshots = False,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    prefix: Prefix = None,
     machines: Machines = None,
     replica: Replica = None,
-    home: Home = None,
     checkpoints: Checkpoints = None,
-    config: ConfigFile = None,
 ) -> None:
     """Let the next `run` continue after a loss of checkpoints, of the log, or of tables.
 
@@ -60,16 +51,7 @@ def restore(
     from wakeroll_pipeline.recovery.restore_plan import prepare_restore
     from wakeroll_pipeline.recovery.snapshots import NO_TABLES
 
-    settings = settings_of(
-        config,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        prefix=prefix,
-        machines=machines,
-        replica=replica,
-        home=home,
-        checkpoints=checkpoints,
-    )
+    settings = deployment.settings(machines=machines, replica=replica, checkpoints=checkpoints)
     if not from_log and not has_batches(settings) and not small_files.exists(settings.warehouse):
         raise InvalidUsage(f"no tables in {settings.warehouse}; {NO_TABLES}")
     if from_log and from_snapshots:

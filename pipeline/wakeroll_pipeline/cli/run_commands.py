@@ -11,19 +11,10 @@ import typer
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
 from wakeroll_pipeline.cli.options import (
-    Bootstrap,
     Checkpoints,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    LogFormat,
     Machines,
-    MetricsAddress,
-    MetricsPort,
-    Prefix,
+    MeasuredOptions,
     Replica,
-    service_settings,
 )
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
@@ -60,20 +51,12 @@ TopicNames = Annotated[
 
 
 def run(
+    deployment: MeasuredOptions,
     only: Only = None,
     machines: Machines = None,
     replica: Replica = None,
     standby: Standby = False,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
     checkpoints: Checkpoints = None,
-    metrics_port: MetricsPort = None,
-    metrics_address: MetricsAddress = None,
-    log_format: LogFormat = None,
-    config: ConfigFile = None,
 ) -> None:
     """Run the Spark jobs: `coordinate` decides, `record` writes the Delta tables."""
     from wakeroll_pipeline.jobs.run_jobs import JOBS
@@ -83,64 +66,25 @@ def run(
         raise InvalidUsage(f"--only is {only!r}; it must be one of: {', '.join(JOBS)}")
     if standby and only == "coordinate":
         raise InvalidUsage("--standby excludes --only coordinate: only `record` stands by; use --replica instead")
-    settings = service_settings(
-        config,
-        log_format=log_format,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        machines=machines,
-        replica=replica,
-        standby=standby or None,
-        home=home,
-        checkpoints=checkpoints,
-        metrics_port=metrics_port,
-        metrics_address=metrics_address,
-    )
+    settings = deployment.settings(machines=machines, replica=replica, standby=standby or None, checkpoints=checkpoints)
     run_jobs(settings, [only] if only else list(JOBS))
 
 
 def tap(
+    deployment: MeasuredOptions,
     topics: TopicNames,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    prefix: Prefix = None,
-    home: Home = None,
     checkpoints: Checkpoints = None,
-    metrics_port: MetricsPort = None,
-    metrics_address: MetricsAddress = None,
-    log_format: LogFormat = None,
-    config: ConfigFile = None,
 ) -> None:
     """Publish arrival events, with tags and properties, for topics whose producers do not use wakeroll.Producer."""
     from wakeroll_pipeline.jobs.tap import run_tap
 
-    settings = service_settings(
-        config,
-        log_format=log_format,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        prefix=prefix,
-        home=home,
-        checkpoints=checkpoints,
-        metrics_port=metrics_port,
-        metrics_address=metrics_address,
-    )
+    settings = deployment.settings(checkpoints=checkpoints)
     run_tap(settings, topics)
 
 
 def observe(
+    deployment: MeasuredOptions,
     mirror_offsets: MirrorOffsets = None,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    metrics_port: MetricsPort = None,
-    metrics_address: MetricsAddress = None,
-    log_format: LogFormat = None,
-    config: ConfigFile = None,
 ) -> None:
     """Run the observer: it publishes ticks, the routes of subscribed topics, and the end offsets of pulled queues."""
     from wakeroll_pipeline.metrics.metrics_server import metrics_served
@@ -149,18 +93,7 @@ def observe(
     from wakeroll_pipeline.metrics.systemd_reports import reported_to_systemd
     from wakeroll_pipeline.observer.observer_loop import observe as run_observer
 
-    settings = service_settings(
-        config,
-        log_format=log_format,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        home=home,
-        mirror_offsets=mirror_offsets,
-        metrics_port=metrics_port,
-        metrics_address=metrics_address,
-    )
+    settings = deployment.settings(mirror_offsets=mirror_offsets)
     connection, signing, mirrored = settings.connection, settings.read_keys(), settings.mirrored_groups
     if warning := warning_of(settings.keys):
         log.warning("%s", warning)

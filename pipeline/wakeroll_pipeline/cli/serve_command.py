@@ -7,16 +7,7 @@ from typing import Annotated
 import typer
 
 from wakeroll.errors import missing_extra
-from wakeroll_pipeline.cli.options import (
-    Bootstrap,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    LogFormat,
-    Prefix,
-    service_settings,
-)
+from wakeroll_pipeline.cli.options import ServiceOptions
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.cli.process_logs import is_json
 
@@ -95,6 +86,7 @@ InsecureHttp = Annotated[
 
 
 def serve(
+    deployment: ServiceOptions,
     port: Port = PORT,
     host: Host = "127.0.0.1",
     allow_changes: AllowChanges = False,
@@ -104,13 +96,6 @@ def serve(
     require_login: RequireLogin = False,
     public_url: PublicUrl = "",
     insecure_http: InsecureHttp = False,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    log_format: LogFormat = None,
-    config: ConfigFile = None,
 ) -> None:
     """Serve a live web page of all groups, JSON and metrics; without brokers, the end of the archived log.
 
@@ -121,15 +106,7 @@ def serve(
         from wakeroll_pipeline.serve.web_server import serve as run_server
     except ModuleNotFoundError as missing:
         raise missing_extra("the page", "serve", missing) from None
-    settings = service_settings(
-        config,
-        log_format=log_format,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        home=home,
-    )
+    settings = deployment.settings()
     followed = f"following {settings.bootstrap}" if settings.bootstrap else f"the tables in {settings.warehouse}"
     access = AccessOptions(
         allow_changes=allow_changes,

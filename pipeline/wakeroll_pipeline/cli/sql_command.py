@@ -11,7 +11,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.cli.open_ledger import ledger
-from wakeroll_pipeline.cli.options import ConfigFile, EngineName, Home, TablesAt, settings_of
+from wakeroll_pipeline.cli.options import EngineName, TableOptions, TablesAt
 from wakeroll_pipeline.cli.output import Answer, Output, write_csv, write_json, write_table
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.view_queries import VIEWS
@@ -47,6 +47,7 @@ Version = Annotated[
 
 
 def sql(
+    deployment: TableOptions,
     question: Question = None,
     file: File = None,
     format: Format = "table",  # noqa: A002 - the option's name
@@ -54,8 +55,6 @@ def sql(
     version: Version = None,
     at: TablesAt = None,
     engine: EngineName = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Query the tables, the views, and the marts that `wakeroll marts` has built; read-only, in the engine's SQL.
 
@@ -78,7 +77,7 @@ def sql(
         )
     then = None if version is None else _version(version)
     at_ms = None if at is None else int(time_of(at))
-    settings = settings_of(config, home=home)
+    settings = deployment.settings()
     has_marts = (then, at_ms) == (None, None)
 
     def needs(opened: "DuckLedger") -> int:

@@ -17,16 +17,7 @@ from wakeroll_pipeline.cli.live_answer import (
     tick_of,
     without_collections,
 )
-from wakeroll_pipeline.cli.options import (
-    AsJson,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    LiveBootstrap,
-    Prefix,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import AsJson, LiveOptions
 from wakeroll_pipeline.cli.output import MOST_FRAMED, Output, aligned, seconds_text, write_document
 
 if TYPE_CHECKING:
@@ -57,27 +48,14 @@ class MemberState(Struct, frozen=True, kw_only=True):
 
 
 def state(
+    deployment: LiveOptions,
     as_json: AsJson = False,
-    bootstrap: LiveBootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Show the coordinator's state, from the newest snapshots and the log since: one row per group and member.
 
     With --bootstrap, the log is read from Kafka, to its end; without, from the tables.
     """
-    settings = settings_of(
-        config,
-        look_for_run=False,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        home=home,
-    )
+    settings = deployment.settings()
     with without_collections():
         if settings.bootstrap:
             with live_model(settings, out) as model:

@@ -16,17 +16,7 @@ from wakeroll_model.events import Level
 from wakeroll_model.feature_levels import CHANGES, FIRST, NEWEST
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_pipeline.cli.live_answer import live_model
-from wakeroll_pipeline.cli.options import (
-    AsJson,
-    Bootstrap,
-    By,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    Prefix,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.shard_requests import carry_out, text_of
 from wakeroll_pipeline.kafka.rights_check import require_rights
@@ -59,16 +49,11 @@ class ShardLevel(Struct, frozen=True, kw_only=True):
 
 
 def upgrade(
+    deployment: BrokerOptions,
     level: ToLevel = NEWEST,
     execute: Execute = False,
     by: By = None,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Show the feature level of each shard; with --execute, raise it: first install this release for all processes.
 
@@ -76,7 +61,7 @@ def upgrade(
     """
     if level > NEWEST:
         raise InvalidUsage(f"--level is {level}, but this release knows levels {FIRST} to {NEWEST}")
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     if execute:
         if settings.keys and (warning := warning_of(settings.keys)):
             log.warning("%s", warning)

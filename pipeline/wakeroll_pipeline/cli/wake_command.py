@@ -5,16 +5,7 @@ from typing import Annotated
 import typer
 
 from wakeroll.errors import InvalidUsage
-from wakeroll_pipeline.cli.options import (
-    Bootstrap,
-    ConfigFile,
-    GroupName,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    Prefix,
-    settings_of,
-)
+from wakeroll_pipeline.cli.options import BrokerOptions, GroupName
 from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 
@@ -54,6 +45,7 @@ Backoff = Annotated[
 
 
 def wake(
+    deployment: BrokerOptions,
     group: GroupName,
     command: Exec = None,
     http: Http = None,
@@ -62,12 +54,6 @@ def wake(
     timeout: Timeout = None,
     lease: Lease = 60.0,
     longest_backoff: Backoff = 300.0,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Start a worker when a group without members has messages to read.  Runs until it is stopped."""
     from wakeroll.wake.group_waker import GroupWaker
@@ -79,7 +65,7 @@ def wake(
     if http is not None and timeout is not None:
         raise InvalidUsage("--timeout is for --exec")
     starter = CommandStarter(command, timeout) if command is not None else HttpStarter(http or "", lease)
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     rules = WakeRules(
         most_workers=workers,
         longest_backoff_ms=round(longest_backoff * 1_000),

@@ -7,16 +7,7 @@ import typer
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
-from wakeroll_pipeline.cli.options import (
-    Bootstrap,
-    ConfigFile,
-    Home,
-    KafkaConfig,
-    KeyFile,
-    LogFormat,
-    Prefix,
-    service_settings,
-)
+from wakeroll_pipeline.cli.options import ServiceOptions
 from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
@@ -53,16 +44,10 @@ Interval = Annotated[
 
 
 def watch_kafka(
+    deployment: ServiceOptions,
     groups: Groups = None,
     name_prefix: NamePrefix = None,
     interval: Interval = None,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    log_format: LogFormat = None,
-    config: ConfigFile = None,
 ) -> None:
     """Put Kafka's own consumer groups on record: members, assignments, offsets, lag.  Consumers are not affected.
 
@@ -70,14 +55,7 @@ def watch_kafka(
     """
     from wakeroll_pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
 
-    settings = service_settings(
-        config,
-        log_format=log_format,
-        bootstrap=bootstrap,
-        kafka_config=kafka_config,
-        keys=keys,
-        prefix=prefix,
-        home=home,
+    settings = deployment.settings(
         watch_groups=groups,
         watch_prefix=name_prefix,
         watch_interval_ms=None if interval is None else round(interval * 1_000),

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.live_answer import archived_model, followed, unknown_group, without_collections
-from wakeroll_pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from wakeroll_pipeline.cli.options import BrokerOptions
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 
@@ -40,21 +40,16 @@ Once = Annotated[bool, typer.Option("--once", help="Print the current state once
 
 
 def watch(
+    deployment: BrokerOptions,
     group: WatchedGroup = None,
     once: Once = False,
     as_json: AsJsonLines = False,
-    bootstrap: Bootstrap = None,
-    kafka_config: KafkaConfig = None,
-    keys: KeyFile = None,
-    prefix: Prefix = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Show the groups live: verdicts, members, owners, lag, the last rebalances.  Ctrl-C ends it.
 
     In a pipe, the state is printed again after each change.  Without brokers, the end of the archived log is shown.
     """
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = deployment.settings()
     stop = StopSignals(at_once=_leave).asked
     if not settings.bootstrap:
         with _quiet_if_closed():

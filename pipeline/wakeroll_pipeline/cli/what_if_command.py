@@ -16,7 +16,7 @@ from wakeroll_model.events import Configure
 from wakeroll_model.records import UNREADABLE
 from wakeroll_model.what_if import NotPlayable, Prediction, Situation, Variation, predict
 from wakeroll_pipeline.cli.open_ledger import ledger
-from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, GroupOption, Home, LogAt, settings_of
+from wakeroll_pipeline.cli.options import AsJson, EngineName, GroupOption, LogAt, TableOptions
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.questions.assignment_svg import Panel, svg_of
 from wakeroll_pipeline.questions.what_if_answers import alternatives, document_of, notes_of, topic_queues, words_of
@@ -63,6 +63,7 @@ Picture = Annotated[
 
 
 def what_if(
+    deployment: TableOptions,
     group: GroupOption,
     strategy: Strategies = None,
     add: Add = 0,
@@ -73,8 +74,6 @@ def what_if(
     picture: Picture = None,
     as_json: AsJson = False,
     engine: EngineName = None,
-    home: Home = None,
-    config: ConfigFile = None,
 ) -> None:
     """Predict the effect of a change: owners of queues, moved queues, lag of each client.  Nothing is changed.
 
@@ -84,9 +83,9 @@ def what_if(
 
     changes = _changes(strategy or [], add, remove or [], queues or [], settings or [])
     at_ms = None if at is None else int(time_of(at))
-    deployment = settings_of(config, home=home)
-    with ledger(deployment, out, engine) as opened:
-        shard = shard_at(opened, place_of(opened, group, deployment.partitions, at_ms), deployment.partitions, at_ms)
+    its = deployment.settings()
+    with ledger(its, out, engine) as opened:
+        shard = shard_at(opened, place_of(opened, group, its.partitions, at_ms), its.partitions, at_ms)
     try:
         answers = {words_of(change): predict(shard, group, change) for change in changes}
     except NotPlayable as error:
