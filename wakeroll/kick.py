@@ -1,13 +1,10 @@
 """Kicks, from the operator's side: the time for which a client is kept out, and the answer of the coordinator."""
 
-import re
 from dataclasses import dataclass
 
 from wakeroll.errors import InvalidUsage
+from wakeroll.time_text import duration_ms_of
 from wakeroll_model.config import MAX_KEEP_OUT_MS
-
-_DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)?")
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True)
@@ -30,12 +27,11 @@ def keep_out_ms_of(text: str) -> int:
     Raises:
         InvalidUsage: it is no duration, or longer than a client may be kept out.
     """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or (found[2] is None and int(found[1])):
+    duration_ms = 0 if text.strip() == "0" else duration_ms_of(text)
+    if duration_ms is None:
         raise InvalidUsage(
             f"the time to keep the client out is {text[:64]!r}; write a whole number with its unit, like 90s, 10m or 2h"
         )
-    duration_ms = int(found[1]) * _UNITS_MS[found[2] or "ms"]
     if duration_ms > MAX_KEEP_OUT_MS:
         raise InvalidUsage(
             f"the time to keep the client out is {text!r}; it must be at most {MAX_KEEP_OUT_MS // 3_600_000}h"

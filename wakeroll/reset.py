@@ -41,26 +41,6 @@ def place_of(where: ResetTarget) -> ResetPoint:
             )
 
 
-def time_of(text: str) -> EpochMs:
-    """Parse a time: ISO 8601 with a zone, or epoch milliseconds.
-
-    >>> str(time_of("2026-07-01T05:00+02:00")), str(time_of("1782874800000"))
-    ('2026-07-01T03:00:00.000Z', '2026-07-01T03:00:00.000Z')
-
-    Raises:
-        InvalidUsage: the text is not a time, or has no zone.
-    """
-    if re.fullmatch(r"[0-9]+", text):
-        return EpochMs(int(text))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidUsage(
-            f"{text!r} is not a time; expected a time like 2026-07-01T03:00:00Z, or epoch milliseconds"
-        ) from None
-    return EpochMs.of(moment)
-
-
 def queue_of(text: str) -> Queue:
     """Parse the name of a queue: a topic, a hyphen and a number.
 

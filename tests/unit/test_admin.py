@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from wakeroll import Admin, EpochMs, InvalidUsage, NotReachable
 from wakeroll.group_summary import History
-from wakeroll.reset import in_words, place_of, plan_of, queue_of, time_of
+from wakeroll.reset import in_words, place_of, plan_of, queue_of
+from wakeroll.time_text import time_of
 from wakeroll_model import config
 from wakeroll_model.decisions import Membership, Offset, Rejected
 from wakeroll_model.queue import Queue
@@ -61,6 +62,41 @@ def test_what_is_no_time_is_refused(text, sentence):
     """Without a zone, two people would read two times in it; below 0, Kafka reads "first" and "last"."""
     with pytest.raises(InvalidUsage, match=sentence):
         time_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("20m ago", 20),
+        ("-20m", 20),
+        ("20m", 20),
+        ("20 min ago", 20),
+        ("1 hour ago", 60),
+        ("an hour ago", 60),
+        ("1h30m ago", 90),
+        ("1 hour, 30 minutes ago", 90),
+        ("2 Days Ago", 2 * 24 * 60),
+        ("1w", 7 * 24 * 60),
+        ("60000ms ago", 1),
+        ("now", 0),
+    ],
+)
+def test_a_time_may_count_back_from_now(text, minutes):
+    """Nobody computes at three in the morning when 20 minutes ago was."""
+    assert time_of(text, MORNING_MS) == MORNING_MS - minutes * 60_000
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ago", "-", "m ago", "20 moons ago", "yesterday", "20m later", "+20m", "1.5h ago", "--20m", "1h 30"]
+)
+def test_what_does_not_count_back_is_no_time(text):
+    with pytest.raises(InvalidUsage, match=r"is not a time; expected 20m ago, a time like 2026-07-01T03:00:00Z, or"):
+        time_of(text, MORNING_MS)
+
+
+def test_longer_ago_than_times_exist_is_refused():
+    with pytest.raises(InvalidUsage, match="is not a time; it must be 0 to"):
+        time_of("99999 days ago", MORNING_MS)
 
 
 MOMENTS = st.datetimes(

@@ -10,13 +10,14 @@ from rich.table import Table
 
 from wakeroll.admin import Admin
 from wakeroll.argument_checks import json_object, require_strategy
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import key_to_sign, warning_of
 from wakeroll.kick import keep_out_ms_of
 from wakeroll.operator_requests import ResetOutcome
-from wakeroll.reset import ResetPlan, ResetTarget, queue_of, time_of
+from wakeroll.reset import ResetPlan, ResetTarget, queue_of
 from wakeroll_model import config as defaults
-from wakeroll_pipeline.cli.options import BrokerOptions, By, GroupName
+from wakeroll_pipeline.cli.options import BrokerOptions, By, GroupName, time_option
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.settings import Settings
@@ -33,14 +34,7 @@ ToOffset = Annotated[
         help="Reset to this offset (of the next message); it must lie within each queue, whose end offset counts.",
     ),
 ]
-ToTime = Annotated[
-    str | None,
-    typer.Option(
-        "--to-time",
-        metavar="TIME",
-        help="Reset to the first message at or after this time: 2026-07-01T03:00:00Z, or epoch ms.",
-    ),
-]
+ToTime = Annotated[int | None, time_option("--to-time", "Reset to the first message at or after this time.")]
 Topic = Annotated[str | None, typer.Option("--topic", help="Change this topic only; default: all topics of the group.")]
 QueueName = Annotated[
     str | None,
@@ -277,7 +271,7 @@ def _admin(settings: Settings, *, signs: bool) -> Iterator[Admin]:
         yield admin
 
 
-def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: str | None) -> ResetTarget:
+def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: int | None) -> ResetTarget:
     """Return the only target that the options name."""
     given: list[ResetTarget] = []
     if to_first:
@@ -287,7 +281,7 @@ def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: str | 
     if to_offset is not None:
         given.append(to_offset)
     if to_time is not None:
-        given.append(time_of(to_time))
+        given.append(EpochMs(to_time))
     if len(given) != 1:
         raise InvalidUsage(
             f"{len(given)} targets are named; use exactly one of --to-first, --to-last, --to-offset, --to-time"

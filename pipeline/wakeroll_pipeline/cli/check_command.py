@@ -13,7 +13,6 @@ from rich.table import Table
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
-from wakeroll.reset import time_of
 from wakeroll_model.chain import heads_of_text, text_of_heads
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.cli.ci_reports import (
@@ -127,7 +126,6 @@ def check(
     if docs is not None and no_docs:
         raise InvalidUsage("--docs and --no-docs exclude each other; use only one of them")
     _refuse_wrong_tables(version, at, table)
-    at_ms = None if at is None else int(time_of(at))
     if since is not None and engine == "spark":
         raise InvalidUsage("--since has no --engine spark: it reads a small part of the tables")
     chains = ChainCheck(_heads_of("--against", against), _heads_of("--since", since))
@@ -150,11 +148,11 @@ def check(
         gate = None
         if chosen == "spark":
             outcomes, looked_at, gate = _check_in_spark(
-                settings, partial(Gate, folder, "spark", clock.name), chains, asked, at_ms, names
+                settings, partial(Gate, folder, "spark", clock.name), chains, asked, at, names
             )
         else:
-            outcomes, looked_at = _check_in_duckdb(settings, chains, asked, at_ms, names)
-        is_whole = (asked, at_ms, since) == (None, None, None)
+            outcomes, looked_at = _check_in_duckdb(settings, chains, asked, at, names)
+        is_whole = (asked, at, since) == (None, None, None)
         outcomes = witness.added_to(_with_facts(settings, outcomes, names, is_whole=is_whole))
     if folder is not None:
         with out.status("writing Data Docs"):
@@ -175,7 +173,7 @@ def check(
             | {"line": line or None, "notes": chains.notes, **witness.facts}
         )
     else:
-        is_past = (asked, at_ms) != (None, None)
+        is_past = (asked, at) != (None, None)
         _print(outcomes, page, [f"{one.table} {one.version}" for one in looked_at if is_past])
         for said in (*chains.notes, *_line_to_keep(line)):
             out.print(said, soft_wrap=True)
@@ -189,7 +187,7 @@ def _line_to_keep(line: str) -> "Sequence[str]":
     return [f"newest line of the chain, to be kept elsewhere: {line}"] if line else []
 
 
-def _refuse_wrong_tables(version: int | None, at: str | None, table: str | None) -> None:
+def _refuse_wrong_tables(version: int | None, at: int | None, table: str | None) -> None:
     """Reject options that name no table, or two moments.
 
     Raises:

@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 
 from wakeroll.epoch_ms import EpochMs
-from wakeroll.reset import queue_of, time_of
+from wakeroll.reset import queue_of
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import AsJson, EngineName, GroupOption, LogAt, TableOptions
@@ -29,17 +29,17 @@ def explain(
     engine: EngineName = None,
 ) -> None:
     """Show the owner of a queue and the steps that led to it, with times: event, rebalance, hand-over, assignment."""
-    asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
+    asked = queue_of(queue)
     with ledger(deployment.settings(), out, engine, only=SNAPSHOTS) as opened:
         from wakeroll_pipeline.questions import explain as questions
 
         if opened.engine == "spark":
-            found = questions.explain(opened, group, asked, at_ms)
+            found = questions.explain(opened, group, asked, at)
         else:
             from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 
             assert isinstance(opened, DuckLedger)
-            found = questions.explain_nearby(opened, group, asked, at_ms)
+            found = questions.explain_nearby(opened, group, asked, at)
     if as_json:
         steps = [step._asdict() for step in found.steps]
         write_document({"answer": found.answer, "steps": steps, "missing": found.missing})

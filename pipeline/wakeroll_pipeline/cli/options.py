@@ -13,7 +13,10 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 from msgspec import Struct, structs
+from rich.console import Console
 
+from wakeroll.epoch_ms import now_ms
+from wakeroll.time_text import ago_ms_of, time_of
 from wakeroll_pipeline.cli.process_logs import log_as_json
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.runtime.run_status import read_status
@@ -246,22 +249,38 @@ GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the con
 GroupOption = Annotated[
     str, typer.Option("--group", metavar="GROUP", help="Name of the consumer group.", show_default=False)
 ]
-LogAt = Annotated[
-    str | None,
-    typer.Option(
-        "--at",
-        metavar="TIME",
-        help="Show the state at this time of the log: 2026-07-01T03:00:00Z, or epoch ms; default: now.",
-    ),
-]
+
+
+def moment(text: str) -> int:
+    """Return the time of an option (epoch ms); of one that counts back from now, say which moment it is, with its zone.
+
+    Raises:
+        InvalidUsage: the text is not a time.
+    """
+    at = time_of(text, now_ms())
+    if ago_ms_of(text) is not None:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"{text} is {at}", markup=False)
+    return int(at)
+
+
+def time_option(name: str, text: str) -> Any:
+    """Return an option with a time, which the command receives in epoch ms.
+
+    Args:
+        name: of the option, such as ``--at``.
+        text: what the time means, with its default, if any.
+    """
+    forms = "TIME is 20m ago (or -20m), 2026-07-01T03:00:00Z, another zone such as +02:00, or epoch ms."
+    return typer.Option(name, metavar="TIME", parser=moment, help=f"{text} {forms}", show_default=False)
+
+
+LogAt = Annotated[int | None, time_option("--at", "Show the state at this time of the log; default: now.")]
 """Moment in the log's time. It can be any moment that the archive still holds."""
 TablesAt = Annotated[
-    str | None,
-    typer.Option(
+    int | None,
+    time_option(
         "--at",
-        metavar="TIME",
-        help="Read the tables as they were at this time: 2026-07-01T03:00:00Z, or epoch ms; "
-        "at most keep_versions_ms (one hour) ago; default: now.",
+        "Read the tables as they were at this time, at most keep_versions_ms (one hour) ago; default: now.",
     ),
 ]
 """Moment in the commit times of the Delta versions. It can be any moment whose versions are still kept."""

@@ -9,14 +9,13 @@ import typer
 from rich.table import Table
 
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import time_of
 from wakeroll_model.decision_order import without_era
 from wakeroll_model.records import UNREADABLE
 from wakeroll_model.rows import EVENTS
 from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import announce, ledger
-from wakeroll_pipeline.cli.options import AsJson, EngineName, TableOptions
+from wakeroll_pipeline.cli.options import AsJson, EngineName, TableOptions, time_option
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.view_queries import Engine
@@ -32,18 +31,12 @@ _SHOWN_PARTS = 8
 """Maximum number of parts of a state that are shown for each snapshot that differs."""
 
 From = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="TIME",
-        help="First moment to replay, in the log's time: 2026-07-01T03:00:00Z, or epoch ms; default: the oldest event.",
-    ),
+    int | None,
+    time_option("--from", "First moment to replay, in the log's time; default: the oldest event."),
 ]
 To = Annotated[
-    str | None,
-    typer.Option(
-        "--to", metavar="TIME", help="First moment not to replay, in the same form; default: after the newest event."
-    ),
+    int | None,
+    time_option("--to", "First moment not to replay, in the log's time; default: after the newest event."),
 ]
 OnlyGroup = Annotated[
     str | None,
@@ -72,7 +65,7 @@ def replay(
     """
     from wakeroll_pipeline.ledger.archived_log import Period
 
-    period = Period(*(None if text is None else int(time_of(text)) for text in (from_, to)))
+    period = Period(from_, to)
     if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
         raise InvalidUsage(f"the period is empty ({period}); --from must be before --to")
     settings = deployment.settings()

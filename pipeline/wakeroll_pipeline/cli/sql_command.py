@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import time_of
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import EngineName, TableOptions, TablesAt
@@ -76,16 +75,15 @@ def sql(
             "--version and --at exclude each other: --version selects by one table, --at by time; use only one of them"
         )
     then = None if version is None else _version(version)
-    at_ms = None if at is None else int(time_of(at))
     settings = deployment.settings()
-    has_marts = (then, at_ms) == (None, None)
+    has_marts = (then, at) == (None, None)
 
     def needs(opened: "DuckLedger") -> int:
         if has_marts:
             opened.open_marts()
         return opened.bytes_for(asked)
 
-    with ledger(settings, aside, engine, version=then, at_ms=at_ms, needs=needs) as opened:
+    with ledger(settings, aside, engine, version=then, at_ms=at, needs=needs) as opened:
         answer = _ask(opened, settings.warehouse if has_marts else None, asked, limit)
     {"table": write_table, "csv": write_csv, "json": write_json}[format](answer)
     if answer.has_more:

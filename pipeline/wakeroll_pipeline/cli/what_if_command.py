@@ -10,7 +10,6 @@ from rich.table import Table
 
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import time_of
 from wakeroll_model.assignment_chart import rows_of, text_of
 from wakeroll_model.events import Configure
 from wakeroll_model.records import UNREADABLE
@@ -82,10 +81,9 @@ def what_if(
     from wakeroll_pipeline.ledger.archived_log import place_of, shard_at
 
     changes = _changes(strategy or [], add, remove or [], queues or [], settings or [])
-    at_ms = None if at is None else int(time_of(at))
     its = deployment.settings()
     with ledger(its, out, engine) as opened:
-        shard = shard_at(opened, place_of(opened, group, its.partitions, at_ms), its.partitions, at_ms)
+        shard = shard_at(opened, place_of(opened, group, its.partitions, at), its.partitions, at)
     try:
         answers = {words_of(change): predict(shard, group, change) for change in changes}
     except NotPlayable as error:

@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import time_of
+from wakeroll.time_text import time_of
 from wakeroll_pipeline.serve.access.page_frame import Frame
 from wakeroll_pipeline.serve.history import Extent, History
 from wakeroll_pipeline.serve.no_answer import NoAnswer

@@ -9,7 +9,8 @@ from msgspec import Struct
 from wakeroll.argument_checks import checked, json_object
 from wakeroll.errors import InvalidUsage
 from wakeroll.kick import keep_out_ms_of
-from wakeroll.reset import ResetPoint, queue_of, time_of
+from wakeroll.reset import ResetPoint, queue_of
+from wakeroll.time_text import time_of
 from wakeroll_model import strategies
 from wakeroll_model.config import PROFILES
 from wakeroll_model.events import Configure, Kick
