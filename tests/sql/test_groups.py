@@ -14,7 +14,7 @@ def know(spark, *decided: tuple[str, str]) -> None:
     spark.createDataFrame(decided, "kind string, group_id string").createOrReplaceTempView("decisions")
 
 
-def test_of_many_groups_every_one_is_known_and_the_first_are_named(spark):
+def test_of_many_groups_every_one_is_known_and_similar_ones_are_suggested(spark):
     names = [f"g{number:02}" for number in range(30)]
     # One that broadcasts has members, but no rebalances.
     know(spark, *(("membership" if number % 2 else "rebalance", name) for number, name in enumerate(names)))
@@ -24,7 +24,7 @@ def test_of_many_groups_every_one_is_known_and_the_first_are_named(spark):
     with pytest.raises(InvalidUsage) as refused:
         refuse_unknown_group(SparkLedger(spark), "g30")
 
-    assert str(refused.value) == f"no group 'g30'; the groups are: {', '.join(names[:20])}"
+    assert str(refused.value).startswith("no group 'g30'; did you mean g")
 
 
 def test_a_record_that_was_refused_makes_no_group(spark):

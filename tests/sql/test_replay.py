@@ -110,7 +110,7 @@ def test_only_the_differences_of_a_group_are_its_own(corrupted, replay):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--group", "biling"], "no group 'biling'; the groups are: audit, billing"),
+        (["--group", "biling"], "no group 'biling'; did you mean billing?"),
         (
             ["--from", "2020-01-01T00:00:00Z", "--to", "2021-01-01T00:00:00Z"],
             "the archived log has no record from 2020-",

@@ -21,7 +21,8 @@ from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll_model.config import DARK_MS
 from wakeroll_model.signing import Keys
 from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
-from wakeroll_pipeline.cli.output import clock_text, first_of, seconds_text
+from wakeroll_pipeline.cli.output import clock_text, seconds_text
+from wakeroll_pipeline.ledger.known_groups import unknown_group
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -125,17 +126,12 @@ def view_of(model: "LiveModel", group_id: str) -> "GroupView":
     """Return the view of a group.
 
     Raises:
-        InvalidUsage: there is no such group; the message names the first existing groups.
+        InvalidUsage: there is no such group; the message suggests similar names.
     """
     view = model.group_view(group_id, time.monotonic())
     if view is None:
-        raise InvalidUsage(unknown_group(model, group_id))
+        raise InvalidUsage(unknown_group(group_id, model.names()))
     return view
-
-
-def unknown_group(model: "LiveModel", group_id: str | None) -> str:
-    """Return the sentence about a group that does not exist."""
-    return f"no group {group_id!r}; the groups are: {first_of(model.names())}"
 
 
 def tick_of(model: "LiveModel") -> int | None:

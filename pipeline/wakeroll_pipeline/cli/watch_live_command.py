@@ -15,9 +15,10 @@ from rich.live import Live
 from rich.text import Text
 
 from wakeroll.errors import InvalidUsage
-from wakeroll_pipeline.cli.live_answer import archived_model, followed, unknown_group, without_collections
+from wakeroll_pipeline.cli.live_answer import archived_model, followed, without_collections
 from wakeroll_pipeline.cli.options import BrokerOptions
 from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.ledger.known_groups import unknown_group
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class _Watched:
 
     def unknown(self) -> str:
         """Return the sentence about a group that does not exist."""
-        return unknown_group(self.model, self.group)
+        return unknown_group(self.group, self.model.names())
 
 
 def _print_once(watched: _Watched, as_json: bool) -> None:

@@ -1,21 +1,45 @@
-"""A check that a group exists.  It reads the decisions only, because the view `groups` takes seconds."""
+"""Names of groups that do not exist: the error, and a check that reads the decisions only, as `groups` takes longer."""
+
+import difflib
+from collections.abc import Sequence
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.ledger.ledger import Ledger
 
-SHOWN = 20
-"""Maximum number of group names in the error."""
+_NEAR = 3
+"""Similar names that the error suggests, at most."""
+_FEW = 5
+"""Number of groups up to which the error lists all of them."""
 
 _GROUPS = "select distinct group_id from decisions where kind in ('membership', 'rebalance')"
+
+
+def unknown_group(group_id: str | None, names: Sequence[str]) -> str:
+    """Return the sentence about a group that does not exist.
+
+    >>> unknown_group("biling", ["audit", "billing"])
+    "no group 'biling'; did you mean billing?"
+    >>> unknown_group("x", ["audit", "billing"])
+    "no group 'x'; the groups are: audit, billing"
+
+    Args:
+        group_id: the name that was given.
+        names: all groups.
+    """
+    if near := difflib.get_close_matches(group_id or "", names, n=_NEAR):
+        return f"no group {group_id!r}; did you mean {' or '.join(near)}?"
+    if len(names) > _FEW:
+        return f"no group {group_id!r}, and no similar name; `wakeroll groups` lists all {len(names)}"
+    return f"no group {group_id!r}; the groups are: {', '.join(names) or 'none yet'}"
 
 
 def refuse_unknown_group(ledger: Ledger, group_id: str) -> None:
     """Reject the name of a group that does not exist.
 
     Raises:
-        InvalidUsage: the tables hold no decision about the group; the message names the first existing groups.
+        InvalidUsage: the tables hold no decision about the group; the message suggests similar names.
     """
     if ledger.rows(f"{_GROUPS} and group_id = $group_id", group_id=group_id):
         return
-    known = [row.group_id for row in ledger.rows(f"{_GROUPS} order by group_id limit {SHOWN}")]
-    raise InvalidUsage(f"no group {group_id!r}; the groups are: {', '.join(known) or 'none yet'}")
+    known = [row.group_id for row in ledger.rows(f"{_GROUPS} order by group_id")]
+    raise InvalidUsage(unknown_group(group_id, known))
