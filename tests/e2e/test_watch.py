@@ -223,7 +223,7 @@ def test_once_prints_one_state(coordinator, join, group_id, options, wakeroll):
 
 def test_an_unknown_group_is_a_sentence(options, sink, wakeroll):
     assert sink
-    for command in (["watch", "--once"], ["describe"], ["lag"]):
+    for command in (["watch", "--once"], ["groups"], ["describe"], ["lag"]):
         code, said, complaint = wakeroll(*command, "nobody", *options)
 
         assert (code, said) == (2, "")
