@@ -1,5 +1,6 @@
 """Changes in a real browser: login, a reset with its plan, settings, and logout."""
 
+import uuid
 from collections.abc import Iterator
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from tests.support.systems.changing_page import PASSWORD, USER, ChangingPage, changing_page
 from tests.support.systems.web_site import served
 from tests.support.waiting import wait_until
-from wakeroll import Consumer
+from wakeroll import Consumer, ConsumerFenced
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e]
 
@@ -108,6 +109,36 @@ def test_settings_are_changed_with_the_keyboard_and_without_javascript(plane, op
     expect(page.locator("#settings")).to_contain_text("7")
 
 
+def test_a_member_is_kicked_with_the_keyboard_where_the_members_are_listed(plane, open_page):
+    """A visitor is asked who it is; the focus stays on the row while the live page changes."""
+    group_id, connection = f"kicked-{uuid.uuid4().hex[:6]}", plane.coordinator.connection
+    names = {"client_id": "c1", "prefix": connection.topics.prefix, "consume_from": "first"}
+    with Consumer(group_id, [plane.coordinator.topic(1)], connection.bootstrap, **names) as consumer:
+        page = open_page(f"{plane.address}/groups/{group_id}")
+        kick = page.get_by_role("link", name="Kick c1")
+        kick.focus()
+        plane.coordinator.configure(group_id, max_members=7)
+        expect(page.locator("#settings")).to_contain_text("7")
+        expect(kick).to_be_focused()
+        page.keyboard.press("Enter")
+        log_in(page)
+
+        expect(page.get_by_role("heading", name="Kick c1")).to_be_visible()
+        page.get_by_role("link", name="Keep it out").press("Enter")
+        expect(page.get_by_role("combobox", name="Client")).to_have_value("c1")
+        page.get_by_label("Keep out for").fill("10m")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Kick c1").press("Enter")
+
+        expect(page.locator("#outcome")).to_contain_text("Done: c1 must leave")
+        with pytest.raises(ConsumerFenced) as fenced:
+            wait_until(lambda: False, "it is fenced", between=lambda: consumer.poll(0.1))
+        assert fenced.value.reason == "kicked"
+        page.get_by_role("link", name=f"Show {group_id}").press("Enter")
+        expect(page.locator("#members")).to_contain_text("c1 is kept out until")
+        expect(kick).to_have_count(0)
+
+
 def test_a_wrong_password_is_told_and_keeps_nothing(plane, open_page):
     page = open_page(f"{plane.address}/login")
     page.get_by_label("Name").fill(USER)
@@ -124,7 +155,14 @@ def test_a_wrong_password_is_told_and_keeps_nothing(plane, open_page):
 def test_no_page_of_a_change_is_wider_than_the_window(plane, open_page, width):
     page = open_page(f"{plane.address}/login?next=/groups/billing/change", width=width)
     log_in(page)
-    for path in ("/change", "/change/reset?to=first", "/change/settings?settle_ms=0", "/change/reset?to=x"):
+    for path in (
+        "",
+        "/change",
+        "/change/kick?client=c1",
+        "/change/reset?to=first",
+        "/change/settings?settle_ms=0",
+        "/change/reset?to=x",
+    ):
         page.goto(f"{plane.address}/groups/billing{path}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 

@@ -214,6 +214,16 @@ def test_a_client_is_kicked_kept_out_and_let_in_again(plane, client, group):
     wait_until(lambda: kept_out not in client.get(f"/groups/{group.group_id}").plain, "nobody is kept out")
 
 
+def test_the_list_of_members_offers_a_kick_of_each(client, group):
+    """A reader of the page has to log in first."""
+    path = f"/groups/{group.group_id}/change/kick?client=c1"
+    wait_until(lambda: f'href="{path}"' in client.get(f"/groups/{group.group_id}").text, "the page has the member")
+    review = client.get(path)
+
+    assert review.status == 200
+    assert "A process that is started again joins at once." in review.plain
+
+
 @pytest.mark.parametrize(
     ("place", "query", "sentence"),
     [

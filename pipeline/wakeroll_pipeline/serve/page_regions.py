@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import structs
 
+from wakeroll_model.strategies import pinned
 from wakeroll_pipeline.live.verdicts import KINDS
 from wakeroll_pipeline.live.view_structs import Health
 from wakeroll_pipeline.serve.page_queries import GroupQuery, GroupsQuery, slice_of
@@ -31,15 +32,17 @@ GROUP_REGIONS = (
 class PageRegions:
     """Renders the regions of pages, and keeps them until the view or the query changes."""
 
-    def __init__(self, source: ViewSource, at: str = "") -> None:
+    def __init__(self, source: ViewSource, at: str = "", *, may_change: bool = False) -> None:
         """Render views of a source.
 
         Args:
             source: the views.
             at: the moment of the views, as every link has it; empty for the present.
+            may_change: whether the views offer changes; the pages behind them ask who the reader is.
         """
         self.source = source
         self.at = at
+        self._may_change = may_change
         self._environment = environment()
         self._cached: OrderedDict[_Key, tuple[Stamp, Regions]] = OrderedDict()
 
@@ -115,6 +118,7 @@ class PageRegions:
             "what_if": WhatIfQuery(),
             "strategies": strategy_names(),
             "clients": {name: place for place, name in enumerate(sorted(one.client_id for one in view.members))},
+            "may_kick": self._may_change and view.summary.strategy != pinned.NAME,
         }
         return self._render("group", GROUP_REGIONS, values)
 

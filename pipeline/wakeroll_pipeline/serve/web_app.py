@@ -77,7 +77,9 @@ class WebApp:
         """
         self._source = source
         may_change = gate is not None and work is not None
-        self._pages = PageBuilder(PageRegions(source), history, lambda request: frame_of(gate, request, may_change))
+        self._pages = PageBuilder(
+            PageRegions(source, may_change=may_change), history, lambda request: frame_of(gate, request, may_change)
+        )
         self._registry = registry
         self._health = health or process_health.Health("the log is not read")
         self._gate = gate
