@@ -1,8 +1,8 @@
 """Explore bounded worlds exhaustively: ``python -m tests.exhaustive.explore --world A --depth 6``.
 
-Every interleaving of deliver, lose, repeat, delay, tick, crash, restart, release, commit, route change and loss of
-state is tried, up to a number of moves; states that are equal are visited once.  Prints states, transitions and depth.
-Exits with 1 and a story in the format of tests/scenarios if a rule is broken.
+Every interleaving of deliver, lose, repeat, delay, tick, crash, restart, release, commit, kick, route change and loss
+of state is tried, up to a number of moves; states that are equal are visited once.  Prints states, transitions and
+depth.  Exits with 1 and a story in the format of tests/scenarios if a rule is broken.
 """
 
 import argparse

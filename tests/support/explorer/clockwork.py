@@ -57,6 +57,7 @@ _KEPT: dict[str, tuple[str, int]] = {
     "unheard_since_ms": (EXACT, 0),
     "Loss.at_ms": (PAST, 50_000),
     "Loss.until_ms": (PAST, 1_000),
+    "Kicked.until_ms": (FUTURE, 0),
     # what follows from it comes minutes or days later, or never: no client changes its preferences
     "reported_ms": (RECENT, 0),
     "checked_ms": (RECENT, 0),
@@ -140,7 +141,7 @@ def shifted_due(due_ms: int, by_ms: int) -> int:
 
 
 def _shifted(value: int, by_ms: int, kept: str, long_ms: int) -> int:
-    if value < 0 or value >= NEVER_MS:
+    if value <= 0 or value >= NEVER_MS:  # there is none: -1, or 0 for a client that is not kept out
         return value
     if kept == LOG_TIME:
         return 0

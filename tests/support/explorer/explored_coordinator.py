@@ -175,7 +175,8 @@ class Coordinator:
                 return Said(part, (), (f"the machine fails: {error!r}",))
             if not decisions:
                 continue
-            memory, more = memory.after(decisions, shard.group(GROUP))
+            clock = shard._state.clock
+            memory, more = memory.after(self.events[event], decisions, shard.group(GROUP), clock.now_ms)
             broken += more
             for decision in decisions:
                 if isinstance(decision, Rejected) and decision.rule == "internal":
@@ -200,17 +201,21 @@ class Coordinator:
         return self.decisions.add(_encode(plain), plain)
 
     def _add(self, shard: Shard, memory: Memory, later_ms: int) -> int:
-        normalize(shard, later_ms)
+        memory = memory.later(normalize(shard, later_ms))
         body = shard.body()
         return self.parts.add((body, memory.key), Part(body, memory))
 
 
-def normalize(shard: Shard, later_ms: int) -> None:
-    """Make of a shard at `NOW_MS + later_ms` the same one at `NOW_MS`, without offsets and seqs."""
+def normalize(shard: Shard, later_ms: int) -> int:
+    """Make of a shard at `NOW_MS + later_ms` the same one at `NOW_MS`, without offsets and seqs.
+
+    Returns:
+        How much later it was by the shard's clock (ms).
+    """
     state, clock = shard._state, shard._state.clock
     state.offset, state.seq, state.quiet_until = 0, 0, 0
     if clock.at_tick_ms < 0:
-        return  # it has heard nothing yet
+        return 0  # it has heard nothing yet
     by_ms = clock.now_ms - NOW_MS  # the shard's clock may lag behind the log's
     clock.now_ms = NOW_MS
     clock.at_tick_ms -= by_ms
@@ -228,3 +233,4 @@ def normalize(shard: Shard, later_ms: int) -> None:
     if state.loss is not None:
         state.loss = shift(state.loss, by_ms)
     state.next_due_ms = shifted_due(state.next_due_ms, by_ms) if state.deadlines else NEVER_MS
+    return by_ms

@@ -20,8 +20,10 @@ from wakeroll_model.decisions import Assignment
 from wakeroll_model.events import Commit, Heartbeat
 from wakeroll_model.queue import Queue
 
-UP, FROZEN, DEAD, OUT, LEFT = "up", "frozen", "dead", "out", "left"
-"""A process runs, is suspended, has crashed, was told to stay out, or has left."""
+UP, FROZEN, DEAD, OUT, LEFT, KICKED = "up", "frozen", "dead", "out", "left", "kicked"
+"""A process runs, is suspended, has crashed, was told to stay out, has left, or was kicked."""
+OVER = (DEAD, OUT, LEFT, KICKED)
+"""Another one may start in its place."""
 
 _TIMES = ("_sent_ms", "_commit_due_ms", "_acknowledged_ms", "_stated_ms", "_doubted_ms")
 _DURATIONS = ("heartbeat_ms", "session_timeout_ms", "revoke_timeout_ms", "_session_before_ms", "_commit_interval_ms")
@@ -301,7 +303,7 @@ class _Run:
                     if output.comes_back:
                         self.join()
                     else:
-                        self.status = LEFT if output.reason == "left" else OUT
+                        self.status = {"left": LEFT, "kicked": KICKED}.get(output.reason, OUT)
         if gives and self._reads and self.status == UP:
             self._begin(gives)
 

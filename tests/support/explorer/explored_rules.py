@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from itertools import combinations
 
-from tests.support.explorer.explored_process import FROZEN, OUT, UP
+from tests.support.explorer.explored_process import FROZEN, KICKED, OUT, UP
 from tests.support.explorer.universe import State, Universe
+from wakeroll_model.events import Kick
 
 
 def broken(universe: Universe, state: State) -> Iterator[str]:
@@ -27,8 +28,11 @@ def broken_step(universe: Universe, before: State, after: State, *, resets: bool
             if now.offsets.get(queue, -1) < offset:
                 yield f"{queue} was committed up to {offset}, now up to {now.offsets.get(queue)}"
     for slot, (part, other) in enumerate(zip(before.processes, after.processes, strict=True)):
-        if part != other and universe.processes.parts[other].status == OUT != universe.processes.parts[part].status:
+        was, now = universe.processes.parts[part].status, universe.processes.parts[other].status
+        if now == OUT != was:
             yield from _shut_out(universe, after, slot)
+        if now == KICKED != was:
+            yield from _kicked(universe, after, slot)
 
 
 def _two_readers(universe: Universe, state: State) -> Iterator[str]:
@@ -68,6 +72,14 @@ def _shut_out(universe: Universe, state: State, slot: int) -> Iterator[str]:
     )
     if not any(status in (UP, FROZEN) for status in rivals):
         yield f"{name} is told to stay out, and no other process has its name"
+
+
+def _kicked(universe: Universe, state: State, slot: int) -> Iterator[str]:
+    """Who is told that it was kicked was named by an operator."""
+    name = universe.world.processes[slot]
+    said = (event for number, event in enumerate(universe.world.events) if state.said >> number & 1)
+    if not any(isinstance(event, Kick) and event.client_id == name for event in said):
+        yield f"{name} is told that it was kicked, and nobody has kicked it"
 
 
 def is_well(universe: Universe, state: State) -> bool:

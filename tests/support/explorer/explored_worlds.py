@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tests.support.explorer.explored_coordinator import GROUP
 from wakeroll_model.client import Preferences
 from wakeroll_model.config import SESSION_TIMEOUT_MS
-from wakeroll_model.events import AnyEvent, Configure, Reset, ResetOffset, Route, RoutedQueue, Subscription
+from wakeroll_model.events import AnyEvent, Configure, Kick, Reset, ResetOffset, Route, RoutedQueue, Subscription
 from wakeroll_model.queue import Queue
 
 TOPIC = "orders"
@@ -70,6 +70,11 @@ def reset_to(offset: int, queue_id: int = 0) -> Reset:
     """Return an operator's reset of one queue."""
     offsets = [ResetOffset(queue=Queue(TOPIC, "", queue_id), offset=offset)]
     return Reset(request_id=f"to-{offset}", group_id=GROUP, offsets=offsets, by="ops")
+
+
+def kick_of(client_id: str, keep_out_ms: int = 0) -> Kick:
+    """Return an operator's kick."""
+    return Kick(request_id=f"kick-{client_id}", group_id=GROUP, client_id=client_id, keep_out_ms=keep_out_ms, by="ops")
 
 
 WORLDS = {
@@ -162,6 +167,16 @@ WORLDS = {
             heals_in_s=200,
             depth=4,
             long_depth=6,
+        ),
+        World(
+            "I",
+            "an operator kicks one client, and another one that is kept out for half a minute",
+            running=(0, 1),
+            events=(kick_of("b", 30_000), kick_of("a")),
+            budgets={"start": 2, "crash": 1, "die": 1, "freeze": 1, "miss": 1},
+            waits=((SHORT_S, ()), (BEAT_S, ALL), (SESSION_S, (0,)), (SESSION_S, (1,))),
+            depth=3,
+            long_depth=5,
         ),
     )
 }

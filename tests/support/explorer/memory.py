@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from tests.support.explorer.clockwork import NOW_MS
 from wakeroll_model import invariants
 from wakeroll_model.decisions import AnyDecision, Assignment, Cause, Fenced, Handover, Membership, Offset
+from wakeroll_model.events import AnyEvent, Kick
 from wakeroll_model.group import Group
 from wakeroll_model.queue import Queue
 
@@ -32,17 +34,33 @@ class Memory(NamedTuple):
     """Lives that the coordinator has ended, sorted."""
     late: tuple[tuple[str, Queue], ...] = ()
     """Lives that lost a queue by a timeout, sorted: they may still be draining it."""
+    out: tuple[tuple[str, str, int], ...] = ()
+    """Clients that are kept out, sorted; each with the life that was kicked, and the end (ms of the shard's clock)."""
 
     @property
     def key(self) -> Hashable:
         """Equal memories, equal keys."""
-        return tuple(map(_encode, self.past)), self.ended, self.late
+        return tuple(map(_encode, self.past)), self.ended, self.late, self.out
 
-    def after(self, decisions: list[AnyDecision], group: Group | None) -> tuple["Memory", list[str]]:
-        """Return the memory after these decisions of one record, and the rules that they break."""
+    def later(self, by_ms: int) -> "Memory":
+        """Return the memory with times that are relative to a moment so much later (ms)."""
+        return self._replace(out=tuple((*who, until_ms - by_ms) for *who, until_ms in self.out if until_ms > by_ms))
+
+    def after(
+        self, event: AnyEvent, decisions: list[AnyDecision], group: Group | None, now_ms: int
+    ) -> tuple["Memory", list[str]]:
+        """Return the memory after the decisions of one record, and the rules that they break.
+
+        Args:
+            event: the event of the record.
+            decisions: the decisions.
+            group: the group after them.
+            now_ms: the shard's clock after them.
+        """
         if not decisions:
             return self, []
         broken = self._broken(decisions)
+        out = self._out(event, decisions)
         ended, late = set(self.ended), set(self.late)
         instances = {one.client_id: one.instance_id for one in self.past if isinstance(one, Assignment)}
         for decision in decisions:
@@ -56,11 +74,24 @@ class Memory(NamedTuple):
         for client_id, member in members.items():
             if member.instance_id in ended:
                 broken.append(f"{client_id} is a member as {member.instance_id}, a life that ended")
-        return Memory(past, tuple(sorted(ended)), tuple(sorted(late))), broken
+        for client_id, life, until_ms in out:
+            if until_ms > now_ms and client_id in members and members[client_id].instance_id != life:
+                broken.append(f"{client_id} is a member as {members[client_id].instance_id}, but {life} was kicked")
+        return Memory(past, tuple(sorted(ended)), tuple(sorted(late)), out), broken
 
     def after_loss(self) -> "Memory":
         """Return what a coordinator still must know that goes on from this one's snapshot: who has ended."""
         return Memory(ended=self.ended)
+
+    def _out(self, event: AnyEvent, decisions: list[AnyDecision]) -> tuple[tuple[str, str, int], ...]:
+        """Return who is kept out after an event: a kick counts if the coordinator has accepted it."""
+        accepted = [one for one in decisions if isinstance(one, Membership) and one.change in ("leaving", "readmitted")]
+        if not isinstance(event, Kick) or not accepted:
+            return self.out
+        out = {client_id: (life, until_ms) for client_id, life, until_ms in self.out if client_id != event.client_id}
+        if event.keep_out_ms and not event.readmit:
+            out[event.client_id] = accepted[0].instance_id, NOW_MS + event.keep_out_ms
+        return tuple((client_id, *more) for client_id, more in sorted(out.items()))
 
     def _broken(self, decisions: list[AnyDecision]) -> list[str]:
         """Return the rules broken by these decisions and not by the past alone, which is shortened."""

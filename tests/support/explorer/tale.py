@@ -11,7 +11,7 @@ from tests.support.explorer.universe import Move, State, Universe
 from tests.support.story import Story
 from wakeroll_model.config import ERA_EPOCHS
 from wakeroll_model.decisions import AnyDecision, Assignment, Fenced
-from wakeroll_model.events import Commit, Configure, Heartbeat, Level, Reset, Route, Unregister
+from wakeroll_model.events import Commit, Configure, Heartbeat, Kick, Level, Reset, Route, Unregister
 
 _SHOWN = frozenset({"group_id", "client_id", "instance_id", "epoch", "owned", "subscriptions"})
 
@@ -113,6 +113,8 @@ def words_of(event: Any) -> str:
         case Reset():
             offsets = " ".join(f"{one.queue}={one.offset}" for one in event.offsets)
             return f"reset {offsets} by={event.by} request_id={event.request_id}"
+        case Kick():
+            return f"kick {event.client_id}" + _more(event, {"group_id", "client_id"})
         case Level():
             return f"level {event.level}"
         case Configure():

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from tests.support.explorer import explored_process
 from tests.support.explorer.explored_coordinator import SECOND_MS, Coordinator, Said
-from tests.support.explorer.explored_process import DEAD, FROZEN, LEFT, OUT, UP, Processes
+from tests.support.explorer.explored_process import FROZEN, OVER, UP, Processes
 from tests.support.explorer.explored_worlds import World
 from wakeroll_model import feature_levels
-from wakeroll_model.events import Configure, Level, Reset, Route
+from wakeroll_model.events import Configure, Kick, Level, Reset, Route
 from wakeroll_model.queue import Queue
 
 Move = tuple[str | int | Queue | tuple[int, ...], ...]
@@ -138,7 +138,7 @@ class Universe:
             self._broken = []
             slots = range(len(state.processes))
             seconds = min(self._quiet_s(state, slots), LONGEST_CALM_S)
-            after = self._exchange(self._later(state, seconds), slots)
+            after = self._attended(self._exchange(self._later(state, seconds), slots))
             known = self._calm[state] = after, seconds, tuple(self._broken)
         return known
 
@@ -152,15 +152,20 @@ class Universe:
         while state.late:
             state = self._late(state, 0)
         for slot, part in enumerate(state.processes):
-            while parts.parts[state.processes[slot]].outbox and parts.parts[part].status in (DEAD, OUT, LEFT):
+            while parts.parts[state.processes[slot]].outbox and parts.parts[part].status in OVER:
                 state = self._deliver(state, slot)
-        if not any(parts.parts[part].status == UP for part in state.processes):
-            state = self._take(state, 0, parts.start(state.processes[0]))
+        state = self._attended(state)
         state = self._append(
             state, self.coordinator.number(self._routes[state.route])
         )  # as the observer does each minute
         state = self._exchange(state._replace(kept=None, log=None, said=0), range(len(state.processes)))
         return state, tuple(self._broken)
+
+    def _attended(self, state: State) -> State:
+        """Start a process if none runs: each may have been kicked."""
+        if any(self.processes.parts[part].status == UP for part in state.processes):
+            return state
+        return self._take(state, 0, self.processes.start(state.processes[0]))
 
     # --- time ---
 
@@ -228,7 +233,7 @@ class Universe:
             yield ("deliver",)
             yield ("lose",)
             yield ("repeat",)
-        if status in (DEAD, OUT, LEFT):
+        if status in OVER:
             yield ("start",)
             return
         yield ("crash",)
@@ -343,7 +348,7 @@ class Universe:
             for entry in event.offsets:
                 state = _handled(state, entry.queue, max(entry.offset, state.handled[entry.queue.queue_id]))
         else:
-            assert isinstance(event, Configure | Reset), event
+            assert isinstance(event, Configure | Kick | Reset), event
         return self._append(state, self.events[number])
 
     def _snapshot(self, state: State) -> State:
