@@ -2,17 +2,21 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
+import socket
+import ssl
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
 
 from tests.support.running_processes import ROOT, lives, run_process
+from tests.support.systems.certificates import Authority
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.member_ends import ends_of, next_offset
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -453,12 +457,163 @@ def test_a_listening_executor_that_is_stopped_executes_first_what_is_due(program
     program.wait_for_end(("died", "SIGKILL"))
 
 
+STRANGER = """
+import json, os, signal, socket, sys
+from wakeroll.last_will import executor
+from wakeroll.last_will.will_file import Sending, WillFile
+from wakeroll_model.last_will import LastWill
+
+path, settings, files, flags = json.loads(sys.argv[1])
+will = WillFile(Sending(settings, "wakeroll.groups", None, tuple(files)))
+will.write(LastWill(group_id="billing", client_id="c1", instance_id="c1#1", secret="", epoch=1,
+                    commits_itself=True, queues=(), filters={}))
+link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+link.connect(path)
+passed = [os.pidfd_open(os.getpid()), will.will_fd, will.progress_fd]
+passed += [os.open(file, getattr(os, flags)) for file in files.values()]
+socket.send_fds(link, [executor.REGISTER + bytes(8)], passed)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""A process that sends a will of its own to a listening executor, and dies."""
+
+
+@contextlib.contextmanager
+def sent_by_a_stranger(
+    folder: Path, settings: Mapping[str, object], files: Mapping[str, object] | None = None, flags: str = "O_RDONLY"
+) -> Iterator[Callable[[], str]]:
+    """Send a will to a listening executor; yield a function that returns the next line of the executor's log."""
+    executor = listening(f"unix:{folder}/will.sock")
+    try:
+        given = [f"{folder}/will.sock", settings, {name: str(file) for name, file in (files or {}).items()}, flags]
+        done = run_process([sys.executable, "-c", STRANGER, json.dumps(given)])
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert executor.stderr is not None
+        yield executor.stderr.readline
+    finally:
+        executor.kill()
+        executor.wait()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"plugin.library.paths": "/usr/lib/secret.so"},
+        {"ssl.engine.location": "/usr/lib/secret.so"},
+        {"ssl.providers": "secret"},
+        {"ssl.ca.location": "{folder}/secret"},
+        {"ssl.keystore.location": "{folder}/secret", "ssl.key.location": "{folder}/secret"},
+        {"https.ca.location": "{folder}/secret"},
+        {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1"},
+        {"sasl.kerberos.keytab": "{folder}/secret", "sasl.kerberos.kinit.cmd": "touch {folder}/was-here"},
+        {"sasl.mechanism": "GSSAPI", "security.protocol": "sasl_plaintext"},
+        {"sasl.mechanism": None, "security.protocol": "SASL_SSL"},
+        {"ssl.certificate.verify_cb": 1},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_a_listening_executor_uses_no_file_or_library_that_a_will_names(tmp_path: Path, settings: dict[str, object]):
+    """It may have rights that the process which connects does not have."""
+    (tmp_path / "secret").touch()
+    wrong = ", ".join(sorted(settings.keys() - {"security.protocol"}))
+    given = {
+        name: str(value).format(folder=tmp_path) if isinstance(value, str) else value
+        for name, value in settings.items()
+        if value is not None
+    }
+    with sent_by_a_stranger(tmp_path, {"bootstrap.servers": "127.0.0.1:1", **given}) as line:
+        assert line() == (
+            "cannot execute the last will of the client 'c1' of the group 'billing': a listening executor does not "
+            f"accept {wrong}; its session will end\n"
+        )
+    assert not (tmp_path / "was-here").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [("O_PATH", "Bad file descriptor"), ("O_WRONLY", "Bad file descriptor"), ("O_RDWR", "it is no regular file")],
+)
+def test_a_descriptor_gives_a_stranger_no_right_to_read(tmp_path: Path, flags: str, why: str):
+    """Without the right to read a file, a process can still have a descriptor of it."""
+    secret = tmp_path / "secret"
+    if flags == "O_RDWR":
+        os.mkfifo(secret)  # the executor would wait for somebody who writes
+    else:
+        secret.touch()
+    settings = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": str(secret)}
+    with sent_by_a_stranger(tmp_path, settings, {"ssl.ca.location": secret}, flags) as line:
+        refusal = line()
+    assert "cannot read the file of ssl.ca.location: " in refusal
+    assert why in refusal
+
+
+def test_the_log_of_a_listening_executor_is_its_own(tmp_path: Path):
+    """The settings of an application must not fill it."""
+    with sent_by_a_stranger(tmp_path, {"bootstrap.servers": "127.0.0.1:1", "debug": "all", "log_level": 7}) as line:
+        lines: list[str] = []
+        wait_until(lambda: lines and "executes the last will" in lines[-1], "it", between=lambda: lines.append(line()))
+    assert any(one.startswith("executes the last will of the client 'c1'") for one in lines)
+    assert [one for one in lines if one.startswith("%7")] == []  # what Kafka's client writes to debug
+
+
+@pytest.mark.parametrize("is_listening", [False, True], ids=["own", "listening"])
+def test_the_executor_logs_in_with_files_that_only_the_process_can_read(tmp_path: Path, is_listening: bool):
+    """They may lie in another container, and be renewed or deleted while the process lives."""
+    authority = Authority(tmp_path / "authority")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.certify("broker", ["IP:127.0.0.1"]))
+    server.load_verify_locations(authority.certificate)
+    server.verify_mode = ssl.CERT_REQUIRED
+    first, second = authority.certify("first"), authority.certify("second")
+    for name, file in (("ca.pem", authority.certificate), ("client.pem", first), ("renewed.pem", second)):
+        (tmp_path / name).write_bytes(file.read_bytes())
+    source = """
+import os, signal, sys
+from wakeroll.last_will.executor_link import ExecutorLink
+from wakeroll.last_will.login_settings import named_files
+from wakeroll.last_will.will_file import Sending, WillFile
+from wakeroll_model.last_will import LastWill
+
+port, path = sys.argv[1:]
+settings = {
+    "bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "ssl", "ssl.ca.location": "ca.pem",
+    "ssl.certificate.location": "client.pem", "ssl.key.location": "client.pem",
+}
+files = named_files(settings)
+link, will = ExecutorLink(path), WillFile(Sending(settings, "wakeroll.groups", None, tuple(files)))
+will.write(LastWill(group_id="billing", client_id="c1", instance_id="c1#1", secret="", epoch=1,
+                    commits_itself=True, queues=(), filters={}))
+link.register(will, list(files.values()))
+os.replace("renewed.pem", "client.pem")
+link.renew(will)
+os.remove("client.pem")
+link.renew(will)
+os.remove("ca.pem")
+link.look()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    executor = listening(f"unix:{tmp_path}/will.sock") if is_listening else None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
+        words = [str(listener.getsockname()[1]), f"{tmp_path}/will.sock" if is_listening else ""]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        program = Popen([sys.executable, "-c", source, *words], cwd=tmp_path, env=environment)
+        assert program.wait(PATIENCE_S) == -signal.SIGKILL
+        connected, _ = listener.accept()
+        with server.wrap_socket(connected, server_side=True) as link:
+            about = link.getpeercert()
+    if executor is not None:
+        executor.kill()
+        executor.wait()
+    assert about is not None
+    assert about["subject"] == ((("commonName", "second"),),)
+
+
 def test_an_executor_of_another_release_is_not_used(program: Program, tmp_path: Path):
     """It would not understand the wills."""
     address = f"unix:{tmp_path}/will.sock"
     program.settings["WAKEROLL_LAST_WILL"] = address
     other = tmp_path / "other.py"
-    other.write_text(Path(executor_program.__file__).read_text().replace('READY = b"ready 1"', 'READY = b"ready 2"'))
+    other.write_text(Path(executor_program.__file__).read_text().replace('READY = b"ready 2"', 'READY = b"ready 3"'))
     process = listening(
         address, [word.replace(executor_program.__file__, str(other)) for word in command("--listen", address[5:])]
     )

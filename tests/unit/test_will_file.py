@@ -2,14 +2,27 @@
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakeroll.client_properties import INLINE
+from wakeroll.client_settings import CONNECTION
 from wakeroll.last_will.executor import READY, execute
+from wakeroll.last_will.login_settings import (
+    ACCEPTED,
+    MECHANISMS,
+    OF_THE_EXECUTOR,
+    PASSED,
+    content_of,
+    not_accepted,
+    opened,
+)
 from wakeroll.last_will.will_file import Sending, WillFile, read_will
 from wakeroll_model.client_actions import Give
 from wakeroll_model.client_queues import ClientQueue
@@ -61,7 +74,7 @@ def read(file: WillFile) -> tuple[int, dict[int, int]] | None:
     return found.will.epoch, {queue.queue_id: offset for queue, offset in found.progress.items()}
 
 
-LAYOUTS = {b"ready 1": "1ce2256938a701a3"}
+LAYOUTS = {b"ready 2": "2f4c3aaf411e75ee"}
 """First message of an executor -> the hash of files that it can read. A new layout needs a new number in `READY`."""
 
 
@@ -187,10 +200,43 @@ def test_a_will_that_cannot_be_sent_is_named(capfd: pytest.CaptureFixture[str]):
     login = {"bootstrap.servers": "localhost:9", "security.protocol": "ssl", "ssl.ca.location": "/nowhere/ca.pem"}
     file = WillFile(Sending(login, "wakeroll.groups", None))
     write(file, will_of())
-    execute([(file.will_fd, file.progress_fd)], lambda: "SIGKILL")
+    execute([(file.will_fd, file.progress_fd)], lambda: "SIGKILL", is_shared=False)
     file.close()
 
     said = capfd.readouterr().err.splitlines()[-1]  # Kafka's client has written a line of its own
     assert said.startswith("cannot execute the last will of the client 'c1' of the group 'billing': ")
     assert "/nowhere/ca.pem" in said or "ssl.ca.location" in said
     assert said.endswith("; its session will end")
+
+
+def test_the_page_lists_the_settings_that_a_listening_executor_accepts():
+    """Its readers decide by it whether their login works in containers."""
+    page = (Path(__file__).parents[2] / "docs/last-will.md").read_text().partition("### Settings that")[2]
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "`" in line]
+    listed = [name for row in rows for name in re.findall(r"`([^`]+)`", row) if name not in MECHANISMS]
+
+    assert sorted(listed) == sorted(ACCEPTED | PASSED | OF_THE_EXECUTOR)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*CONNECTION, *INLINE} - {"logger", "oauth_cb", "enable.sasl.oauthbearer.unsecure.jwt"})
+)
+def test_settings_of_connections_have_a_place(name: str):
+    """A new one must not take the will away from all who set it in containers."""
+    java = {"ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates"}
+
+    assert not_accepted({name: "1"}, ()) == ([name] if name in java else [])
+
+
+def test_a_folder_of_certificates_is_passed_as_one_file(tmp_path: Path):
+    """OpenSSL finds them by names of links, which would lead the executor to other files."""
+    (tmp_path / "a.pem").write_text("-----BEGIN CERTIFICATE-----\na\n-----END CERTIFICATE-----\n")
+    (tmp_path / "1a2b3c4d.0").symlink_to("a.pem")
+    (tmp_path / "b.pem").write_text("-----BEGIN CERTIFICATE-----\nb\n-----END CERTIFICATE-----\n")
+    (tmp_path / "client.key").write_text("-----BEGIN PRIVATE KEY-----\n")
+    fd = opened(str(tmp_path))
+    content = content_of(fd).decode()
+    os.close(fd)
+
+    assert re.findall(r"\n(.)\n", content) == ["a", "b"]
+    assert "PRIVATE" not in content

@@ -27,17 +27,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from wakeroll.last_will.will_file import Sending
     from wakeroll_model.last_will import LastWill
 
-READY = b"ready 1"
+READY = b"ready 2"
 """Sent to each process that connects; with the number of the format of wills and of these messages, which changes with
 each of their changes, because a listening executor may be of another release."""
 REGISTER, FORGET, END = b"+", b"-", b"."
-"""First byte of a message: a will with its number (8 bytes) and three descriptors; the number of one that is not needed
-any more; no will follows, and the executor of this process alone may end."""
+"""First byte of a message: a will with its number (8 bytes) and descriptors of the process, the will, the progress and
+the files of its login; the number of one that is not needed any more; no will follows, and the executor of this process
+alone may end."""
 FAILED = b"!"
 """First byte of a message to the process: why it cannot do its work."""
 MAX_MESSAGE = 256
+MAX_FDS = 16
+"""Most descriptors of a message."""
 
 _CLOSED_MS = 60_000
 """How long the kernel may take to report the end of a process after its socket was closed (ms). It closes the files
@@ -47,7 +51,8 @@ FLUSH_S = 30.0
 """How long to wait for Kafka's acknowledgement (s); the session of the member ends about then anyway."""
 _IMPORTED = ("wakeroll", "confluent_kafka")
 """Packages of which only modules are imported: their `__init__` would import much more."""
-_NEEDED = ("confluent_kafka.cimpl", "msgspec", "wakeroll.last_will.will_file", "wakeroll_model.client_keys")
+_OURS = ("wakeroll.last_will.login_settings", "wakeroll.last_will.will_file")
+_NEEDED = ("confluent_kafka.cimpl", "msgspec", *_OURS, "wakeroll_model.client_keys")
 """Modules that `execute` uses."""
 _GET_INFO = 0xC048FF0B
 _INFO = struct.Struct("=QQ11IiII")
@@ -67,12 +72,12 @@ class _Process:
     def __init__(self, link: socket.socket) -> None:
         self.link = link
         self.pidfd = -1
-        self.wills: dict[int, tuple[int, int]] = {}
-        """Number -> the descriptors of the will and of the progress."""
+        self.wills: dict[int, Sequence[int]] = {}
+        """Number -> the descriptors of the will, of the progress, and of the files of the login."""
 
     def close(self) -> None:
         self.link.close()
-        for fd in (*(fd for pair in self.wills.values() for fd in pair), *([self.pidfd] if self.pidfd >= 0 else [])):
+        for fd in (*(fd for fds in self.wills.values() for fd in fds), *([self.pidfd] if self.pidfd >= 0 else [])):
             os.close(fd)
 
 
@@ -155,8 +160,8 @@ class Executor:
                 self._unlink(process)
                 return
             kind, number = message[:1], int.from_bytes(message[1:9], "big")
-            if kind == REGISTER and len(fds) == 3:
-                self._register(process, number, *fds)
+            if kind == REGISTER and len(fds) >= 3:
+                self._register(process, number, fds[0], fds[1:])
                 continue
             for fd in fds:
                 os.close(fd)
@@ -166,10 +171,10 @@ class Executor:
             elif kind == END and not process.wills:
                 self._remove(process)
 
-    def _register(self, process: _Process, number: int, pidfd: int, will_fd: int, progress_fd: int) -> None:
+    def _register(self, process: _Process, number: int, pidfd: int, fds_of_will: Sequence[int]) -> None:
         for fd in process.wills.get(number, ()):
             os.close(fd)
-        process.wills[number] = will_fd, progress_fd
+        process.wills[number] = fds_of_will
         if process.pidfd >= 0:
             os.close(pidfd)
         elif not _is_its_own(process.link, pidfd):
@@ -209,40 +214,49 @@ class Executor:
                 if self._listener is not None:
                     for number in _STOPS:
                         signal.signal(number, signal.SIG_IGN)
-                execute(list(process.wills.values()), lambda: how_it_ended(process.pidfd))
+                execute(
+                    list(process.wills.values()),
+                    lambda: how_it_ended(process.pidfd),
+                    is_shared=self._listener is not None,
+                )
             finally:
                 os._exit(0)
         self._remove(process)
 
 
-def execute(wills: Sequence[tuple[int, int]], how: Callable[[], str]) -> None:
+def execute(wills: Sequence[Sequence[int]], how: Callable[[], str], *, is_shared: bool) -> None:
     """Send the events of wills.
 
     Args:
-        wills: descriptors of the will and of the progress, of each member.
+        wills: descriptors of the will, of the progress and of the files of the login, of each member.
         how: returns how the process ended, empty if that is not known; it is called while the brokers are connected.
+        is_shared: whether the wills may be those of a process with fewer rights than this one.
     """
     import msgspec
     from confluent_kafka.cimpl import KafkaException, Producer
 
+    from wakeroll.last_will.login_settings import in_memory
     from wakeroll.last_will.will_file import Will, read_will
     from wakeroll_model.client_keys import ClientSigner
 
     encode = msgspec.json.Encoder().encode
     producers: dict[str, Any] = {}
     ready: list[tuple[Will, Any]] = []
-    for will_fd, progress_fd in wills:
+    for will_fd, progress_fd, *files in wills:
         found = read_will(will_fd, progress_fd)
         if found is None:
             continue
-        settings = repr(sorted(found.sending.settings.items()))
         try:
-            if settings not in producers:
-                producers[settings] = Producer({**found.sending.settings, **_AT_ONCE})
-        except KafkaException as problem:  # such as a certificate that this container does not have
-            _tell(f"cannot execute the {_named(found.will)}: {problem.args[0].str()}; its session will end")
+            settings, contents = _login_of(found.sending, files, is_shared=is_shared)
+            login = repr((sorted(settings.items()), sorted(contents.items())))
+            if login not in producers:
+                in_files = {name: f"/proc/self/fd/{in_memory(content)}" for name, content in contents.items()}
+                producers[login] = Producer({**settings, **in_files, **_AT_ONCE})
+        except (KafkaException, OSError) as problem:  # such as a certificate that is none
+            why = problem.args[0].str() if isinstance(problem, KafkaException) else problem
+            _tell(f"cannot execute the {_named(found.will)}: {why}; its session will end")
             continue
-        ready.append((found, producers[settings]))
+        ready.append((found, producers[login]))
     died = how()
     for (sending, will, progress), producer in ready:
         key = will.group_id.encode()
@@ -256,6 +270,32 @@ def execute(wills: Sequence[tuple[int, int]], how: Callable[[], str]) -> None:
     for producer in producers.values():
         if unsent := producer.flush(FLUSH_S):
             _tell(f"no broker has taken {unsent} events of last wills within {FLUSH_S:g} s; the sessions will end")
+
+
+def _login_of(
+    sending: "Sending", files: Sequence[int], *, is_shared: bool
+) -> tuple[dict[str, str | int | float | bool], dict[str, bytes]]:
+    """Return the settings of a will without those of files, and name -> content of these.
+
+    Raises:
+        OSError: a setting is not accepted, or a file cannot be read.
+    """
+    from wakeroll.last_will.login_settings import OF_THE_EXECUTOR, content_of, not_accepted
+
+    if len(files) != len(sending.files):
+        raise OSError(f"{len(sending.files)} files of its login are named, and {len(files)} were passed")
+    settings = {name: value for name, value in sending.settings.items() if name not in sending.files}
+    if is_shared:
+        if wrong := not_accepted(sending.settings, sending.files):
+            raise OSError(f"a listening executor does not accept {', '.join(wrong)}")
+        settings = {name: value for name, value in settings.items() if name not in OF_THE_EXECUTOR}
+    contents = {}
+    for name, fd in zip(sending.files, files, strict=True):
+        try:
+            contents[name] = content_of(fd)
+        except OSError as problem:
+            raise OSError(f"cannot read the file of {name}: {problem}") from None
+    return settings, contents
 
 
 def _named(will: "LastWill") -> str:
@@ -329,7 +369,9 @@ def _is_its_own(link: socket.socket, pidfd: int) -> bool:
 def _received(link: socket.socket) -> tuple[bytes, list[int]]:
     """Return the next message with its descriptors; an empty one at the end."""
     fds = array.array("i")
-    message, ancillary, _, _ = link.recvmsg(MAX_MESSAGE, socket.CMSG_LEN(3 * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
+    message, ancillary, _, _ = link.recvmsg(
+        MAX_MESSAGE, socket.CMSG_LEN(MAX_FDS * fds.itemsize), socket.MSG_CMSG_CLOEXEC
+    )
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])

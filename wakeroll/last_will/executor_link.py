@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -18,6 +18,7 @@ import msgspec
 import wakeroll_model
 from wakeroll.errors import InvalidUsage
 from wakeroll.last_will import executor
+from wakeroll.last_will.login_settings import opened
 from wakeroll.last_will.will_file import WillFile
 
 log = logging.getLogger("wakeroll")
@@ -35,6 +36,9 @@ _LOSSES = 3
 """After so many executors that ended, no other one is started."""
 
 
+_Stamp = tuple[int, int, int]
+
+
 class ExecutorLink:
     """The link to one executor, shared by all members of the process; any thread may call its methods.
 
@@ -46,16 +50,16 @@ class ExecutorLink:
         self._address = address
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._wills: dict[WillFile, int] = {}
+        self._wills: dict[WillFile, _Registered] = {}
         self._link: socket.socket | None = None
         self._losses = 0
         self._is_noted = False
         """Whether it was logged that there is no executor."""
 
-    def register(self, will: WillFile) -> None:
-        """Let the executor look after a will."""
+    def register(self, will: WillFile, login_files: Sequence[str] = ()) -> None:
+        """Let the executor look after a will; `login_files`: see `Sending.files`."""
         with self._lock:
-            self._wills[will] = next(self._numbers)
+            self._wills[will] = _Registered(next(self._numbers), login_files)
             if self._link is None:
                 self._connect()
             else:
@@ -64,10 +68,10 @@ class ExecutorLink:
     def forget(self, will: WillFile) -> None:
         """Let the executor forget a will; without any, an executor of this process alone ends."""
         with self._lock:
-            number = self._wills.pop(will, None)
-            if number is None or self._link is None:
+            registered = self._wills.pop(will, None)
+            if registered is None or self._link is None:
                 return
-            self._tell(executor.FORGET + number.to_bytes(8, "big"))
+            self._tell(executor.FORGET + registered.number.to_bytes(8, "big"))
             if not self._wills:
                 self._tell(executor.END)
                 self._close()
@@ -87,6 +91,13 @@ class ExecutorLink:
             if self._link is None and self._wills:
                 self._connect()
 
+    def renew(self, will: WillFile) -> None:
+        """Pass on the files of a login again if there are others now, as after a renewed certificate."""
+        with self._lock:
+            registered = self._wills.get(will)
+            if registered is not None and registered.files and registered.passed != _stamps_of(registered.files):
+                self._send(will)
+
     def _connect(self) -> None:
         if self._losses > _LOSSES and not self._address:
             return
@@ -101,16 +112,21 @@ class ExecutorLink:
     def _send(self, will: WillFile) -> None:
         if self._link is None:
             return
-        message = executor.REGISTER + self._wills[will].to_bytes(8, "big")
+        registered = self._wills[will]
+        message = executor.REGISTER + registered.number.to_bytes(8, "big")
         self._link.settimeout(_START_S)  # a process with hundreds of members sends more than fits into the socket
-        try:
-            own = os.pidfd_open(os.getpid())
+        with contextlib.ExitStack() as passed:
+            registered.passed = _stamps_of(registered.files)  # before they are opened: a change since shows later
             try:
-                socket.send_fds(self._link, [message], [own, will.will_fd, will.progress_fd])
-            finally:
-                os.close(own)
-        except OSError as problem:
-            self._lose(str(problem))
+                files = [_passed(passed, opened(file)) for file in registered.files]
+            except OSError as problem:  # one that is being renewed; the executor keeps what it has
+                log.info("cannot pass the files of the login to the executor of last wills: %s", problem)
+                return
+            try:
+                own = _passed(passed, os.pidfd_open(os.getpid()))
+                socket.send_fds(self._link, [message], [own, will.will_fd, will.progress_fd, *files])
+            except OSError as problem:
+                self._lose(str(problem))
 
     def _tell(self, message: bytes) -> None:
         if self._link is not None:
@@ -150,6 +166,36 @@ class ExecutorLink:
         """Let go of the link of the parent process, in its child."""
         with contextlib.suppress(OSError):
             self._close()
+
+
+class _Registered:
+    """A will that the executor should know."""
+
+    def __init__(self, number: int, files: Sequence[str]) -> None:
+        self.number = number
+        self.files = files
+        """Paths of the files of its login."""
+        self.passed: list[_Stamp | None] = []
+        """State of these files when they were passed."""
+
+
+def _stamps_of(files: Iterable[str]) -> list[_Stamp | None]:
+    """Return what changes when a file does; None for one that is not there."""
+    found: list[_Stamp | None] = []
+    for file in files:
+        try:
+            about = Path(file).stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((about.st_dev, about.st_ino, about.st_mtime_ns))
+    return found
+
+
+def _passed(passed: contextlib.ExitStack, fd: int) -> int:
+    """Return a descriptor that is closed when it was passed on."""
+    passed.callback(os.close, fd)
+    return fd
 
 
 def address_of(setting: bool | str, environment: Mapping[str, str]) -> str | None:

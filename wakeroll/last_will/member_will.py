@@ -1,10 +1,12 @@
 """The last will of one member of this process: written as its queues change, and known to an executor."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from wakeroll.connection import Connection
 from wakeroll.last_will.executor_link import ExecutorLink, is_supported, link_to
+from wakeroll.last_will.login_settings import named_files, not_accepted
 from wakeroll.last_will.will_file import Sending, WillFile
 from wakeroll.outbox import SETTINGS
 from wakeroll_model.client import Client
@@ -19,10 +21,11 @@ _said: set[str] = set()
 class MemberWill:
     """The will of a member; all methods but `note` and `look` are called under the member's lock."""
 
-    def __init__(self, client: Client, file: WillFile, link: ExecutorLink) -> None:
-        """Prepare; `begin` makes it known."""
+    def __init__(self, client: Client, file: WillFile, link: ExecutorLink, login_files: Sequence[str] = ()) -> None:
+        """Prepare; `begin` makes it known. `login_files`: those of the settings that `Sending.files` names."""
         self._client = client
         self._file = file
+        self._login_files = [str(Path(one).absolute()) for one in login_files]
         self._link = link
         self._version: object = None
         self._has_ended = False
@@ -30,7 +33,7 @@ class MemberWill:
 
     def begin(self) -> None:
         """Make the will known to an executor."""
-        self._link.register(self._file)
+        self._link.register(self._file, self._login_files)
 
     def follow(self) -> None:
         """Write the will again if the member's queues have changed."""
@@ -48,8 +51,9 @@ class MemberWill:
             self._file.note(give, done)
 
     def look(self) -> None:
-        """Connect to the executor again if it was lost; call it every few seconds."""
+        """Connect to the executor again if it was lost, and pass on renewed certificates; call it every few seconds."""
         self._link.look()
+        self._link.renew(self._file)
 
     def end(self) -> None:
         """Revoke the will: the member has left."""
@@ -74,21 +78,17 @@ def will_for(client: Client, connection: Connection, address: str | None) -> Mem
     if "oauth_cb" in connection.callbacks:
         _say("the login needs oauth_cb, a function of this process")
         return None
-    settings = _absolute(connection.producer_settings(**SETTINGS))
-    sending = Sending(settings, connection.topics.groups, connection.client_key(client.group_id))
+    settings = connection.producer_settings(**SETTINGS)
+    files = named_files(settings)
+    if address and (wrong := not_accepted(settings, files)):
+        _say(f"the executor at unix:{address} does not accept the settings {', '.join(wrong)}")
+        return None
+    sending = Sending(settings, connection.topics.groups, connection.client_key(client.group_id), tuple(files))
     try:
-        return MemberWill(client, WillFile(sending), link_to(address))
+        return MemberWill(client, WillFile(sending), link_to(address), list(files.values()))
     except OSError as problem:
         _say(str(problem))
         return None
-
-
-def _absolute(settings: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
-    """Return settings whose files are found from any folder."""
-    return {
-        name: str(Path(str(value)).absolute()) if name.endswith(".location") and Path(str(value)).exists() else value
-        for name, value in settings.items()
-    }
 
 
 def _say(why: str) -> None:

@@ -54,6 +54,8 @@ class Sending(Struct, frozen=True):
     """The topic of events about groups."""
     client_key: ClientKey | None
     """The key that signs the events; None if they are not signed."""
+    files: tuple[str, ...] = ()
+    """Settings whose files are passed to the executor as descriptors, in their order."""
 
 
 class Will(NamedTuple):
