@@ -8,7 +8,7 @@ import pytest
 from tests.support.ledgers import PARTITIONS, Story, a_day, offsets_of, owners_of, two_eras
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision, Handover
-from wakeroll_model.events import Route, RoutedQueue
+from wakeroll_model.events import Heartbeat, Route, RoutedQueue, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.signing import OnRecord
@@ -99,6 +99,24 @@ def test_messages_that_were_deleted_unread_are_no_lag():
         lags.append(billing.lag_messages)
 
     assert lags == [80, 40, 0]
+
+
+def test_a_process_that_waited_for_a_client_id_and_ended_is_no_duplicate():
+    """The state keeps its last heartbeat, so the verdict would stay as long as the member."""
+    story, found = Story(), []
+    story.route("orders", 1)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(5)
+    second = Heartbeat(
+        group_id="billing", client_id="c1", instance_id="second", subscriptions=[Subscription(topic="orders")]
+    )
+    story.append(second)
+    for _ in range(3):
+        story.pass_seconds(10)
+        [billing] = follow(a_model(), story).groups_view(0.0).groups
+        found.append(billing.verdict)
+
+    assert found == ["duplicate", "duplicate", "healthy"]
 
 
 def test_every_published_decision_agrees_with_the_models(model):

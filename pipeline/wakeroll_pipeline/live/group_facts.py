@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from wakeroll_model.config import WAITING_MS
 from wakeroll_model.decisions import Rebalance
 from wakeroll_model.group import Group, Rebalanced
 from wakeroll_model.known_routes import Routes
@@ -47,6 +48,7 @@ def summary_of(
     history: GroupHistory,
     free_since: Mapping[Queue, int],
     now_ms: int,
+    clock_ms: int,
 ) -> GroupSummary:
     """Return the summary of a group with its verdict.
 
@@ -57,6 +59,7 @@ def summary_of(
         history: the decisions about it.
         free_since: queue without owner -> log time since which nobody owns it (epoch ms).
         now_ms: log time, epoch ms.
+        clock_ms: the clock of the group's shard, ms.
     """
     published = history.rebalances[-1].decision if history.rebalances else None
     last: Rebalance | Rebalanced | None = group.rebalanced
@@ -77,7 +80,7 @@ def summary_of(
             if one.decision.moved and one.decision.trigger not in _BY_OPERATORS
         ],
         conflicts=[f"{client_id}: {detail}" for client_id, detail in group.conflicts.items()],
-        duplicates=list(_duplicates(group)),
+        duplicates=list(_duplicates(group, clock_ms)),
         watched_ms=0 if lags.since_ms is None else now_ms - lags.since_ms,
         is_learning=group.is_learning,
     )
@@ -180,9 +183,12 @@ def _uncommitted_since(group: Group, lags: GroupLags, history: GroupHistory) -> 
     return {queue: given.get(queue, lags.queues[queue].moved_ms) for queue in silent}
 
 
-def _duplicates(group: Group) -> Iterator[str]:
-    """Yield a sentence for each client id that another live instance uses."""
+def _duplicates(group: Group, clock_ms: int) -> Iterator[str]:
+    """Yield a sentence for each client id that another live instance uses.
+
+    The state keeps the last heartbeat of an instance that waited, also when its process has left or died.
+    """
     for client_id, member in group.members.items():
-        if member.rival is not None:
+        if member.rival is not None and clock_ms - member.rival.seen_ms <= WAITING_MS:
             rival = member.rival.beat.instance_id
             yield f"{client_id} is used by two processes: {member.instance_id} is the member, {rival} waits"

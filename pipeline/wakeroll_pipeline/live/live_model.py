@@ -221,7 +221,15 @@ class LiveModel:
             tracked.lags.update(group, tracked.queues, self.ends, now_ms)
         elif changed:
             tracked.lags.update(group, changed & set(tracked.queues), self.ends, now_ms)
-        summary = summary_of(group, tracked.queues, tracked.lags, self.feed.of(name), tracked.free_since, now_ms)
+        summary = summary_of(
+            group,
+            tracked.queues,
+            tracked.lags,
+            self.feed.of(name),
+            tracked.free_since,
+            now_ms,
+            follower.shard.now_ms,
+        )
         if summary != tracked.summary or changed is _ALL:
             self.version += 1
             tracked.version = self.version
