@@ -3,8 +3,9 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -19,6 +20,8 @@ from tests.support.systems.web_site import served
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Admin, Consumer
 from wakeroll.operator_requests import RequestRefused
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import free_ports
 
 pytestmark = [
     pytest.mark.operate,
@@ -31,8 +34,8 @@ MAX_GROUPS = 8
 """Groups per shard: a test fills a shard."""
 SIZE = 1 << 30
 """Bytes of the disk that a test fills."""
-WINDOWS = {"offset 1h": "offset 30s"}
-"""A test need not run for an hour before it can miss what was there an hour ago."""
+WINDOWS = {"offset 1h": "offset 30s", '"duplicate"}[10m]': '"duplicate"}[10s]'}
+"""A test need not run for an hour before it can miss what was there an hour ago, or for ten minutes to be well."""
 
 until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
 
@@ -44,8 +47,8 @@ class Watched:
         first = ports_in_a_row(5)
         self.ports = {
             "wakeroll-run": [first, first + 2, first + 3],
-            "wakeroll-observe": first + 1,
-            "wakeroll-serve": first + 4,
+            "wakeroll-observe": [first + 1],
+            "wakeroll-serve": [first + 4],
         }
         self.fleet = Fleet(
             bootstrap,
@@ -76,7 +79,26 @@ class Watched:
     def open_page(self) -> None:
         """Serve the page, until `page.close()`."""
         self.page = self._stack.enter_context(ExitStack())
-        self.page.enter_context(served(self.fleet.settings, port=self.ports["wakeroll-serve"]))
+        self.page.enter_context(served(self.fleet.settings, port=self.ports["wakeroll-serve"][0]))
+
+    @contextmanager
+    def more(self, job: str, command: str, *options: str, replica: str = "") -> Iterator[Child]:
+        """Add a process to the deployment, and a target to Prometheus, for the time of a `with` block."""
+        [port] = free_ports(1)
+        settings = structs.replace(self.fleet.settings, metrics_port=port, replica=replica)
+        child = Child(
+            f"one more {command}",
+            [sys.executable, "-m", "wakeroll_pipeline.cli", command, *options],
+            log=settings.logs / f"more-{command}.log",
+            env={**os.environ, **settings.environment()},
+            grace_s=90,
+        )
+        try:
+            with child:
+                self.prometheus.watch({**self.ports, job: [*self.ports.get(job, []), port]})
+                yield child
+        finally:
+            self.prometheus.watch(self.ports)
 
     def firing(self) -> set[str]:
         return self.prometheus.firing()
@@ -162,7 +184,41 @@ def test_a_page_that_ends_is_missed(watched: Watched):
     watched.page.close()
     watched.fires("WakerollRoleAbsent", role="page")
     watched.open_page()
-    watched.ends("WakerollRoleAbsent")
+    watched.ends("WakerollRoleAbsent", role="page")
+    watched.all_are_ready()
+
+
+def test_a_tap_that_is_killed_is_missed(watched: Watched):
+    with watched.more("wakeroll-tap", "tap", watched.fleet.topic) as tap:
+        watched.wait_for('wakeroll_ready{role="tap"} == 1')
+        tap.kill()
+        watched.fires("WakerollRoleAbsent", role="tap")
+        tap.start()
+        watched.ends("WakerollRoleAbsent", role="tap")
+
+
+def test_a_mirror_that_is_killed_is_missed_although_an_observer_is_left(watched: Watched):
+    """The other observer ticks, so nobody would notice that offsets are no longer copied to Kafka."""
+    with watched.more("wakeroll-observe", "observe", "--mirror-offsets", ".*") as mirror:
+        watched.wait_for('wakeroll_ready{role="mirror"} == 1')
+        mirror.kill()
+        watched.fires("WakerollRoleAbsent", role="mirror")
+        assert "WakerollObserverAbsent" not in watched.firing()
+        mirror.start()
+        watched.ends("WakerollRoleAbsent", role="mirror")
+
+
+def test_recorders_without_a_reserve_are_seen(watched: Watched):
+    """The one that stood by writes the tables in the place of the killed one; the next fault would stop them."""
+    with watched.more("wakeroll-run", "run", "--only", "record", replica="reserve"):
+        watched.wait_for('wakeroll_ready{role="standby"} offset 30s == 1')
+        watched.recorder.kill()
+        watched.fires("WakerollReplicaLost", role="standby")
+        watched.ends("WakerollRecorderAbsent")
+        watched.recorder.start()
+        watched.wait_for('wakeroll_ready{role="standby"} == 1')
+        watched.ends("WakerollReplicaLost", role="standby")
+    watched.wait_for('wakeroll_ready{role="recorder"} == 1')
     watched.all_are_ready()
 
 
@@ -200,6 +256,26 @@ def test_a_crash_loop_is_seen_although_its_port_answers_each_time(watched: Watch
         watched.observer.start()
         watched.wait_for(f'changes(process_start_time_seconds{{job="wakeroll-observe"}}[30m]) >= {number}')
     watched.fires("WakerollRestarting", job="wakeroll-observe")
+
+
+def test_queues_that_a_strategy_assigns_to_nobody_are_seen(watched: Watched):
+    """An operator has chosen a strategy that takes its queues from a list, and has named no list."""
+    settings = watched.fleet.settings
+    with Admin(settings.bootstrap, prefix=settings.connection.topics.prefix) as admin:
+        admin.configure(GROUP, strategy="CONFIG", timeout=PATIENCE_WITH_SPARK_S)
+        watched.fires("WakerollGroupUnwell", group=GROUP, verdict="unowned")
+        watched.fires("WakerollQueuesUnowned", group=GROUP)
+        admin.configure(GROUP, strategy="AVG", timeout=PATIENCE_WITH_SPARK_S)
+    watched.ends("WakerollQueuesUnowned", group=GROUP)
+    watched.ends("WakerollGroupUnwell", group=GROUP, verdict="unowned")
+
+
+def test_two_processes_with_one_client_id_are_seen(watched: Watched):
+    """The second one waits; a second set of consumers was started with the names of the first one."""
+    settings, prefix = watched.fleet.settings, watched.fleet.settings.connection.topics.prefix
+    with Consumer(GROUP, [watched.fleet.topic], settings.bootstrap, client_id=CLIENTS[0], prefix=prefix):
+        watched.fires("WakerollGroupUnwell", group=GROUP, verdict="duplicate")
+    watched.ends("WakerollGroupUnwell", group=GROUP, verdict="duplicate")
 
 
 def test_a_flood_of_bad_records_is_seen(watched: Watched):

@@ -1,7 +1,9 @@
 """A real Prometheus with the deployment's own configuration, alert rules and dashboard, at the pace of a test."""
 
 import json
+import os
 import shutil
+import signal
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -66,15 +68,8 @@ class Prometheus:
             windows: words of the rules' expressions -> shorter ones, such as ``offset 1h`` -> ``offset 1m``.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
-        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in ports]
-        for job in config["scrape_configs"]:
-            its = ports[job["job_name"]]
-            job["static_configs"][0]["targets"] = [
-                f"{HOST}:{port}" for port in ([its] if isinstance(its, int) else its)
-            ]
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._config = folder / "prometheus.yml"
+        self._name_targets(ports)
         rules = yaml.safe_load(RULES.read_text())
         for group in rules["groups"]:
             for rule in group["rules"]:
@@ -87,7 +82,7 @@ class Prometheus:
             "prometheus",
             [
                 "prometheus",
-                f"--config.file={folder / 'prometheus.yml'}",
+                f"--config.file={self._config}",
                 f"--storage.tsdb.path={folder / 'data'}",
                 f"--web.listen-address={HOST}:{self._port}",
             ],
@@ -102,6 +97,11 @@ class Prometheus:
     def __exit__(self, *_: object) -> None:
         self._child.stop()
 
+    def watch(self, ports: Mapping[str, int | Sequence[int]]) -> None:
+        """Scrape these processes from now on, and no others."""
+        self._name_targets(ports)
+        os.kill(self._child.pid, signal.SIGHUP)  # it reads its configuration again
+
     def ask(self, expression: str) -> list[dict[str, Any]]:
         """Evaluate an expression; return the samples."""
         answer = self._get("query", query=expression)
@@ -114,6 +114,17 @@ class Prometheus:
         alerts = self._get("alerts")["data"]["alerts"]
         found = (alert["labels"] for alert in alerts if alert["state"] == "firing")
         return {its["alertname"] for its in found if labels.items() <= its.items()}
+
+    def _name_targets(self, ports: Mapping[str, int | Sequence[int]]) -> None:
+        config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in ports]
+        for job in config["scrape_configs"]:
+            its = ports[job["job_name"]]
+            job["static_configs"][0]["targets"] = [
+                f"{HOST}:{port}" for port in ([its] if isinstance(its, int) else its)
+            ]
+        self._config.write_text(yaml.safe_dump(config))
 
     def _get(self, what: str, **parameters: str) -> dict[str, Any]:
         query = urllib.parse.urlencode(parameters)
