@@ -2,12 +2,11 @@
 
 import os
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
+from tests.support.probes import probe
 from tests.support.running_processes import ROOT
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll_pipeline.local.broker import EmbeddedBroker
@@ -16,16 +15,6 @@ from wakeroll_pipeline.local.ports import free_ports
 from wakeroll_pipeline.spark.jars import ensure_jars
 
 pytestmark = pytest.mark.e2e
-
-
-def probe(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:  # it does not listen yet
-        return 0, ""
 
 
 def test_run_waits_for_its_brokers_and_begins_by_itself(tmp_path: Path):
@@ -38,16 +27,16 @@ def test_run_waits_for_its_brokers_and_begins_by_itself(tmp_path: Path):
     run = Child("run", command, log=tmp_path / "run.log", env=dict(os.environ), folder=ROOT, grace_s=90)
     with run:
         wait_until(
-            lambda: probe(port, "/readyz")[1].startswith(
-                f"not ready: no Kafka broker answered at 127.0.0.1:{broker_port}"
+            lambda: probe(port, "/readyz").startswith(
+                f"503 not ready: no Kafka broker answered at 127.0.0.1:{broker_port}"
             ),
             "it says what it waits for",
             state=run.log_tail,
         )
-        alive = probe(port, "/healthz")[0]
+        alive = probe(port, "/healthz")
         with EmbeddedBroker(tmp_path / "broker", port=broker_port):
             wait_until(
-                lambda: probe(port, "/readyz") == (200, "ready\n"),
+                lambda: probe(port, "/readyz") == "200 ready\n",
                 "it is ready",
                 patience_s=PATIENCE_WITH_SPARK_S,
                 state=run.log_tail,
@@ -56,7 +45,7 @@ def test_run_waits_for_its_brokers_and_begins_by_itself(tmp_path: Path):
             log = run.log_tail(lines=1_000)
             run.stop()
 
-    assert alive == 200
+    assert alive.startswith("200 ")
     assert pid > 0
     assert log.count("waiting for it") == 1
     assert log.count("what this process waited for is there") == 1

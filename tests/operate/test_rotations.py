@@ -4,12 +4,11 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.support.probes import probe
 from tests.support.systems.deployment import Log
 from tests.support.systems.s3_server import BUCKET, S3Server
 from tests.support.systems.secured_broker import ADMIN
@@ -21,17 +20,6 @@ from wakeroll_pipeline.local.ports import free_ports
 from wakeroll_pipeline.settings import Settings
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
-
-
-def probe(port: int, path: str) -> str:
-    """Return the status and body of an answer, or the name of the error."""
-    try:
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-            return f"{answer.status} {answer.read().decode()}"
-    except HTTPError as error:
-        return f"{error.code} {error.read().decode()}"
-    except OSError as error:
-        return type(error).__name__
 
 
 def last_sentence(process: Child) -> str:
