@@ -6,7 +6,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -141,9 +141,11 @@ class DuckLedger:
         return open_marts(self.connection, self.warehouse)
 
     @contextmanager
-    def within(self, from_ms: int | None = None, to_ms: int | None = None) -> Iterator["DuckLedger"]:
+    def within(
+        self, from_ms: int | None = None, to_ms: int | None = None, views: Container[str] = tuple(VIEWS)
+    ) -> Iterator["DuckLedger"]:
         """Provide `again` for a block, and close it at the end."""
-        ledger = self.again(from_ms, to_ms)
+        ledger = self.again(from_ms, to_ms, views)
         try:
             yield ledger
         finally:
@@ -165,7 +167,9 @@ class DuckLedger:
             end_ms = last_ms if until_ms is None else min(until_ms, last_ms)
             yield from (end_ms - length_ms for length_ms in _PERIODS_MS if end_ms - length_ms > first_ms)
 
-    def again(self, from_ms: int | None = None, to_ms: int | None = None) -> "DuckLedger":
+    def again(
+        self, from_ms: int | None = None, to_ms: int | None = None, views: Container[str] = tuple(VIEWS)
+    ) -> "DuckLedger":
         """Return the same versions of the tables, without the files that have only rows outside a period.
 
         All rows of the period are there, and some others, so the work does not grow with the age of the ledger. The
@@ -174,13 +178,14 @@ class DuckLedger:
         Args:
             from_ms: begin of the period, by the times of the rows (epoch ms), inclusive; None: all tables are whole.
             to_ms: end of the period, inclusive; None: none.
+            views: names of the views that will be asked; all of them take DuckDB 0.1 s.
         """
         connection = duckdb.connect()
         _configure(connection, self.warehouse)
         for table in TABLES.values():
             period = None if from_ms is None or table is SNAPSHOTS else Period(table.at, from_ms, to_ms)
             _create_table(connection, self.warehouse, self.opened, table, period)
-        _create_views(connection)
+        _create_views(connection, views)
         return DuckLedger(connection, self.warehouse, self.opened)
 
     def begin_behind(self, table: Table, is_old: str, part: Part | None = None) -> None:
@@ -420,9 +425,10 @@ def _create_table(
         connection.execute(f"create view {table.name} as {_failing(table, unreadable[table.name])}")
 
 
-def _create_views(connection: duckdb.DuckDBPyConnection) -> None:
+def _create_views(connection: duckdb.DuckDBPyConnection, asked: Container[str] = tuple(VIEWS)) -> None:
     for name, sql in views("duckdb"):
-        connection.execute(f"create view {name} as {sql}")
+        if name in asked:
+            connection.execute(f"create view {name} as {sql}")
 
 
 def has_era(table: Table) -> bool:

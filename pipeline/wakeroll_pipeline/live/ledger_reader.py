@@ -95,7 +95,7 @@ def read_recorded(warehouse: Folder, from_ms: int) -> Recorded:
     try:
         with (
             duck_ledger(warehouse, only=SNAPSHOTS) as opened,
-            opened.within(from_ms - _LATE_MS) as ledger,
+            opened.within(from_ms - _LATE_MS, views=()) as ledger,
         ):
             newest = ledger.rows(
                 "select partition, max(published_ms) as newest_ms from decisions where published_ms >= $from_ms "
@@ -250,12 +250,12 @@ def model_of(
     partitions = number_at(steps, partitions, until_ms)
     ranges = _with_number(steps, partitions)
     for from_ms in ledger.periods(until_ms):
-        with ledger.within(from_ms, until_ms) as near:
+        with ledger.within(from_ms, until_ms, _VIEWS) as near:
             begin = _begin_of(near, topics, partitions, ranges, end_ms)
             if begin.is_complete:
                 model = LiveModel(topics, partitions, "ledger", group_id)
                 return _follow(near, model, begin, end_ms, before_record, only_states=only_states)
-    with ledger.within() as whole:
+    with ledger.within(views=_VIEWS) as whole:
         begin = _begin_of(whole, topics, partitions, ranges, end_ms)
         model = LiveModel(topics, partitions, "ledger", group_id)
         return _follow(whole, model, begin, end_ms, before_record, only_states=only_states)
@@ -352,6 +352,8 @@ def _follow(
     return model
 
 
+_VIEWS = ("rejections", "end_offsets")
+"""Views that a model is made from."""
 _REPORTS_MS = 120_000
 """Log time (ms) in which an observer reports the end of each queue at least once: it repeats each route every 30 s."""
 
