@@ -63,7 +63,7 @@ class Program:
     """A program with a member."""
 
     def __init__(self, coordinator: Coordinator, folder: Path, **settings: str) -> None:
-        self._coordinator, self._folder, self.settings = coordinator, folder, settings
+        self._coordinator, self.folder, self.settings = coordinator, folder, settings
         self.mark = uuid.uuid4().hex
         """Value of a variable in the environment of the program and of all that it starts."""
         self.group_id = f"billing-{self.mark[:6]}"
@@ -74,7 +74,7 @@ class Program:
 
     def start(self, source: str, how: str = "", *, group: bool = False) -> Popen[str]:
         """Start it, and wait until it is ready; `group`: in a process group of its own."""
-        file = self._folder / f"{uuid.uuid4().hex[:6]}.py"
+        file = self.folder / f"{uuid.uuid4().hex[:6]}.py"
         file.write_text(source)
         connection = self._coordinator.connection
         words = [connection.bootstrap, connection.topics.prefix, self.group_id, self.topic, self.client_id, how]
@@ -83,11 +83,11 @@ class Program:
             env={**os.environ, "PYTHONPATH": str(ROOT), "MARK": self.mark, **self.settings},
             stdin=PIPE,
             stdout=PIPE,
-            stderr=(self._folder / "stderr").open("a"),
+            stderr=(self.folder / "stderr").open("a"),
             start_new_session=group,
             text=True,
         )
-        assert self.line() == "ready", (self._folder / "stderr").read_text()
+        assert self.line() == "ready", (self.folder / "stderr").read_text()
         return self.process
 
     def line(self) -> str:
@@ -102,7 +102,7 @@ class Program:
         self.process.stdin.flush()
 
     def errors(self) -> str:
-        return (self._folder / "stderr").read_text()
+        return (self.folder / "stderr").read_text()
 
     def changes(self) -> list[tuple[str, str]]:
         """The ends of its members, each with how."""
@@ -405,6 +405,75 @@ go_on()
 def wills_of(executor: int) -> int:
     """The number of wills that an executor has."""
     return sum("wakeroll-will" in str(fd.readlink()) for fd in Path(f"/proc/{executor}/fd").iterdir())
+
+
+# --- what an application does to the process ---
+
+
+def test_files_of_the_application_that_have_the_descriptors_of_a_will_stay_as_they_are(program: Program):
+    """Daemons close all descriptors at their start, and a consumer may be older. The second member changes the will."""
+    source = """
+consumer = consume()
+ours = [fd for fd in range(3, 256) if os.path.exists(f"/proc/self/fd/{fd}")]
+ours = [fd for fd in ours if "memfd:wakeroll" in os.readlink(f"/proc/self/fd/{fd}")]
+from wakeroll.last_will import executor_link
+ours.append(executor_link.link_to("")._link.fileno())
+for fd in ours:
+    os.close(fd)
+files = {fd: open(f"{how}/{fd}", "w+b", buffering=0) for fd in ours}
+assert {file.fileno() for file in files.values()} == set(ours)
+other = Consumer(group_id, [topic], bootstrap, **{**settings, "client_id": client_id + "-other"})
+other.join()
+go_on()
+consumer.close()
+other.close()
+sizes = [(fd, os.fstat(fd).st_size) for fd in ours]
+assert sizes == [(fd, 0) for fd in ours], sizes
+go_on()
+"""
+    folder = program.folder / "files"
+    folder.mkdir()
+    program.start(BEGIN + source, str(folder))
+    lost = f"the last will of client {program.client_id!r} of group {program.group_id!r} cannot be written: "
+    wait_until(lambda: lost in program.errors(), "it is noticed", state=program.errors)
+    program.go_on()
+    assert program.line() == "ready", program.errors()
+
+
+def test_a_process_without_standard_streams_has_a_will(program: Program):
+    """It may print nevertheless, also into what has the descriptors 0 to 2 then."""
+    source = """
+from wakeroll.last_will.executor_link import ExecutorLink
+from wakeroll.last_will.will_file import Sending, WillFile
+
+answers = os.dup(1)
+for fd in (0, 1, 2):
+    os.close(fd)
+link, will = ExecutorLink(""), WillFile(Sending({}, "groups", None))
+link.register(will)
+numbers = (will.will_fd, will.progress_fd, link._link.fileno())
+os.write(answers, b"ready\\n" if min(numbers) > 2 else str(numbers).encode())
+time.sleep(3_600)
+"""
+    program.start(BEGIN + source)
+    wait_until(lambda: [wills_of(pid) for pid in program.executors()] == [1], "an executor has the will")
+
+
+def test_a_will_that_cannot_be_written_costs_the_will_alone(program: Program):
+    source = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_500, 1_500))
+consumer = consume()
+go_on()
+consumer.poll(0)
+consumer.close()
+go_on()
+"""
+    program.start(BEGIN + source)
+    program.go_on()
+    assert program.line() == "ready", program.errors()
+    assert "the last will of" in program.errors()
+    program.wait_for_end(("left", ""))
 
 
 @pytest.mark.parametrize("how", ["setting", "environment"])

@@ -51,7 +51,7 @@ FLUSH_S = 30.0
 """How long to wait for Kafka's acknowledgement (s); the session of the member ends about then anyway."""
 _IMPORTED = ("wakeroll", "confluent_kafka")
 """Packages of which only modules are imported: their `__init__` would import much more."""
-_OURS = ("wakeroll.last_will.login_settings", "wakeroll.last_will.will_file")
+_OURS = tuple(f"wakeroll.last_will.{name}" for name in ("login_settings", "own_descriptor", "will_file"))
 _NEEDED = ("confluent_kafka.cimpl", "msgspec", *_OURS, "wakeroll_model.client_keys")
 """Modules that `execute` uses."""
 _GET_INFO = 0xC048FF0B

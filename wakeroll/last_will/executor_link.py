@@ -19,6 +19,7 @@ import wakeroll_model
 from wakeroll.errors import InvalidUsage
 from wakeroll.last_will import executor
 from wakeroll.last_will.login_settings import opened
+from wakeroll.last_will.own_descriptor import OwnDescriptor
 from wakeroll.last_will.will_file import WillFile
 
 log = logging.getLogger("wakeroll")
@@ -52,6 +53,8 @@ class ExecutorLink:
         self._numbers = itertools.count()
         self._wills: dict[WillFile, _Registered] = {}
         self._link: socket.socket | None = None
+        self._descriptor: OwnDescriptor | None = None
+        """Descriptor of the link."""
         self._losses = 0
         self._is_noted = False
         """Whether it was logged that there is no executor."""
@@ -79,6 +82,7 @@ class ExecutorLink:
     def look(self) -> None:
         """Connect again if the executor has ended; call it every few seconds."""
         with self._lock:
+            self._check()
             if self._link is not None:
                 # With a timeout, Python would wait before it reads, whatever the flags.
                 self._link.setblocking(False)
@@ -102,14 +106,22 @@ class ExecutorLink:
         if self._losses > _LOSSES and not self._address:
             return
         try:
-            self._link = _connected(self._address) if self._address else _started()
+            link = _connected(self._address) if self._address else _started()
+            self._descriptor = OwnDescriptor(link.detach())
+            self._link = socket.socket(fileno=self._descriptor.number)
         except (OSError, subprocess.SubprocessError) as problem:
             self._lose(_why_not(self._address, problem) if self._address else str(problem))
             return
         for will in self._wills:
             self._send(will)
 
+    def _check(self) -> None:
+        """Lose the link if its descriptor is not the link's any more."""
+        if self._descriptor is not None and not self._descriptor.is_open:
+            self._lose("the application has closed its descriptor")
+
     def _send(self, will: WillFile) -> None:
+        self._check()
         if self._link is None:
             return
         registered = self._wills[will]
@@ -123,12 +135,17 @@ class ExecutorLink:
                 log.info("cannot pass the files of the login to the executor of last wills: %s", problem)
                 return
             try:
-                own = _passed(passed, os.pidfd_open(os.getpid()))
-                socket.send_fds(self._link, [message], [own, will.will_fd, will.progress_fd, *files])
+                fds = [_passed(passed, os.pidfd_open(os.getpid())), will.will_fd, will.progress_fd, *files]
+            except OSError as problem:  # the next change of the will shows it, too
+                log.info("cannot pass a last will to its executor: %s", problem)
+                return
+            try:
+                socket.send_fds(self._link, [message], fds)
             except OSError as problem:
                 self._lose(str(problem))
 
     def _tell(self, message: bytes) -> None:
+        self._check()
         if self._link is not None:
             self._link.settimeout(_START_S)
             with contextlib.suppress(OSError):  # `look` finds that it has ended
@@ -159,8 +176,11 @@ class ExecutorLink:
 
     def _close(self) -> None:
         if self._link is not None:
-            self._link.close()
+            self._link.detach()
             self._link = None
+        if self._descriptor is not None:
+            self._descriptor.close()
+            self._descriptor = None
 
     def after_fork(self) -> None:
         """Let go of the link of the parent process, in its child."""
@@ -291,7 +311,9 @@ def _why_not(path: str, problem: Exception) -> str:
 
 def _started() -> socket.socket:
     """Start an executor for this process."""
-    own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own, passed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # 0 to 2 are those of the executor's standard streams.
+    theirs = socket.socket(fileno=OwnDescriptor(passed.detach()).number)
     try:
         with theirs:
             child = subprocess.Popen(

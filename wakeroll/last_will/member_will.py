@@ -33,15 +33,27 @@ class MemberWill:
 
     def begin(self) -> None:
         """Make the will known to an executor."""
-        self._link.register(self._file, self._login_files)
+        if not self._has_ended:
+            self._link.register(self._file, self._login_files)
 
     def follow(self) -> None:
         """Write the will again if the member's queues have changed."""
         version = self._client.will_version
-        if version != self._version and not self._has_ended:  # the descriptors may be those of other files by then
+        if version == self._version or self._has_ended:
+            return
+        self._version = version
+        try:
             self._file.begin(self._client.gives())  # before the copies, so that no progress is in neither
             self._file.write(self._client.last_will())
-            self._version = version
+        except OSError as problem:  # it must not end the member
+            log.warning(
+                "the last will of client %r of group %r cannot be written: %s; if this process dies, its queues become "
+                "free when its session ends",
+                self._client.client_id,
+                self._client.group_id,
+                problem,
+            )
+            self.end()
 
     def note_progress(self, give: Give) -> None:
         """Note the progress of an assignment that went back, or that commits must not pass any more."""
@@ -56,7 +68,9 @@ class MemberWill:
         self._link.renew(self._file)
 
     def end(self) -> None:
-        """Revoke the will: the member has left."""
+        """Revoke the will: the member has left, or has none any more."""
+        if self._has_ended:
+            return
         self._has_ended = True
         self._link.forget(self._file)
         self._file.close()

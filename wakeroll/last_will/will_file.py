@@ -24,6 +24,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
+from wakeroll.last_will.own_descriptor import OwnDescriptor
 from wakeroll_model.client_actions import Give
 from wakeroll_model.client_keys import ClientKey
 from wakeroll_model.last_will import LastWill
@@ -96,6 +97,11 @@ _decode_body = msgspec.msgpack.Decoder(_Body).decode
 _decode_sending = msgspec.msgpack.Decoder(Sending).decode
 
 
+_never_unmapped: list[memoryview] = []
+"""Mappings whose descriptors the application has closed. Python's mapping has a copy of the descriptor, and closes it
+at its end, whatever it stands for by then."""
+
+
 class WillFile:
     """The will of one member, as its process writes it.
 
@@ -109,11 +115,11 @@ class WillFile:
             OSError: the system has no memory files, or denies them.
         """
         self._sending = msgspec.Raw(_encode(sending))
-        self.will_fd = os.memfd_create("wakeroll-will", os.MFD_CLOEXEC)
+        self._will = OwnDescriptor(os.memfd_create("wakeroll-will", os.MFD_CLOEXEC))
         try:
-            self.progress_fd = os.memfd_create("wakeroll-progress", os.MFD_CLOEXEC)
+            self._progress = OwnDescriptor(os.memfd_create("wakeroll-progress", os.MFD_CLOEXEC))
         except OSError:
-            os.close(self.will_fd)
+            self._will.close()
             raise
         self._number = 0
         self._active = _BODIES, 0
@@ -125,6 +131,24 @@ class WillFile:
         self._room = 0
         self._tag = 0
         self._words = memoryview(b"")
+
+    @property
+    def will_fd(self) -> int:
+        """Descriptor of the will.
+
+        Raises:
+            OSError: the application has closed it.
+        """
+        return self._will.number
+
+    @property
+    def progress_fd(self) -> int:
+        """Descriptor of the progress.
+
+        Raises:
+            OSError: the application has closed it.
+        """
+        return self._progress.number
 
     def note(self, give: Give, offset: int) -> None:
         """Note that the application has processed all messages of this assignment below an offset."""
@@ -149,6 +173,9 @@ class WillFile:
         """Replace the will; None: there is nobody to speak for.
 
         `begin` must have been called with its queues.
+
+        Raises:
+            OSError: there is no room, or the application has closed the descriptors.
         """
         slots: list[_Slot] = []
         for held in () if will is None else will.queues:
@@ -164,7 +191,11 @@ class WillFile:
         self._active = at, len(body)
 
     def begin(self, gives: list[Give]) -> None:
-        """Note progress of these assignments from now on, and of no others."""
+        """Note progress of these assignments from now on, and of no others.
+
+        Raises:
+            OSError: as for `write`.
+        """
         mine = {give.queue: give for give in gives}
         for queue, place in list(self._places.items()):
             if mine.get(queue) != place.give:
@@ -178,8 +209,10 @@ class WillFile:
         """Close the files; a process that has copies of their descriptors can still read them."""
         self._places.clear()
         self._last = None, memoryview(b""), 0, 0
-        os.close(self.will_fd)
-        os.close(self.progress_fd)
+        if not self._progress.is_open:
+            _never_unmapped.append(self._words)
+        self._will.close()
+        self._progress.close()
 
     def _place(self, give: Give) -> _Place:
         if not self._free:
