@@ -116,7 +116,7 @@ def test_only_the_differences_of_a_group_are_its_own(corrupted, replay):
             "the archived log has no record from 2020-",
         ),
         (["--from", "2021-01-01T00:00:00Z", "--to", "2020-01-01T00:00:00Z"], "--from must be before --to"),
-        (["--from", "yesterday"], "'yesterday' is not a time; expected a time like 2026-07-01T03:00:00Z"),
+        (["--from", "yesterday"], "'yesterday' is not a time; expected 20m ago, a time like 2026-07-01T03:00:00Z"),
     ],
 )
 def test_what_cannot_be_replayed_is_said_in_a_sentence(day, replay, arguments, sentence):
