@@ -27,7 +27,7 @@ from wakeroll_pipeline.cli.ci_reports import (
 )
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import announce, ledger, reading, session, warehouse_of
-from wakeroll_pipeline.cli.options import AsJson, EngineName, NamedBrokerOptions, TablesAt, of_deployment
+from wakeroll_pipeline.cli.options import AsJson, EngineName, NamedBrokerOptions, TablesAt, of_brokers
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.cli.published_witness import Witness
@@ -95,10 +95,8 @@ class CheckOptions(NamedBrokerOptions, frozen=True, kw_only=True):
 
     bootstrap: Annotated[
         str | None,
-        of_deployment(
-            "--bootstrap",
-            "HOST:PORT,...",
-            "Compare the chains with the lines that the recorder published at these Kafka brokers; default: none.",
+        of_brokers(
+            "Compare the chains with the lines that the recorder published at these Kafka brokers; default: none."
         ),
     ] = None
 

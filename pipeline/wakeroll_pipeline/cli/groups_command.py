@@ -178,7 +178,9 @@ def _lines(groups: "Sequence[GroupSummary]", as_of_ms: int, width: int) -> Itera
             name, verdict, *rest = _padded(cells, widths)
             line = Text.assemble(plain_text(name, "bold"), "  ", (verdict, verdict_text(one.verdict).style), "  ")
             line.append("  ".join((*rest, "")))
-            yield line.append_text(plain_text(_cut(one.reason, left)))
+            reason = plain_text(one.reason)
+            reason.truncate(left, overflow="ellipsis")
+            yield line.append_text(reason)
         return
     for one, cells in zip(groups, rows, strict=True):
         yield Text.assemble(plain_text(one.group_id, "bold"), "  ", verdict_text(one.verdict))
@@ -211,7 +213,3 @@ def _padded(cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     for head, cell, width in zip(_HEADS, cells, widths, strict=True):
         blanks = " " * (width - cell_len(cell))
         yield blanks + cell if head in _COUNTS else cell + blanks
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from wakeroll.keys import warning_of
-from wakeroll_pipeline.cli.options import Checkpoints, MetricsAddress, MetricsPort, NamedBrokerOptions, of_deployment
+from wakeroll_pipeline.cli.options import Checkpoints, MetricsAddress, MetricsPort, NamedBrokerOptions, of_brokers
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.cli.serve_command import PORT, refuse_unusable_port
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
@@ -25,10 +25,7 @@ class LocalOptions(NamedBrokerOptions, frozen=True, kw_only=True):
     """The options of a system on this machine."""
 
     bootstrap: Annotated[
-        str | None,
-        of_deployment(
-            "--bootstrap", "HOST:PORT,...", "Addresses of the Kafka brokers; default: an embedded broker is started."
-        ),
+        str | None, of_brokers("Addresses of the Kafka brokers; default: an embedded broker is started.")
     ] = None
 
 

@@ -36,6 +36,11 @@ def of_deployment(name: str, metavar: str, text: str) -> Any:
     return typer.Option(name, metavar=metavar, help=text, show_default=False, rich_help_panel="Deployment")
 
 
+def of_brokers(text: str) -> Any:
+    """Return the option that names the brokers; `text` says what for, and what is the default."""
+    return of_deployment("--bootstrap", "HOST:PORT,...", text)
+
+
 Prefix = Annotated[
     str | None,
     of_deployment("--prefix", "TEXT", f"Prefix of the names of the control topics; default: {_DEFAULTS.prefix}."),
@@ -154,10 +159,8 @@ class BrokerOptions(TableOptions, frozen=True, kw_only=True):
     ] = None
     bootstrap: Annotated[
         str | None,
-        of_deployment(
-            "--bootstrap",
-            "HOST:PORT,...",
-            "Addresses of the Kafka brokers; default: the brokers of the `wakeroll run` that is active in --home.",
+        of_brokers(
+            "Addresses of the Kafka brokers; default: the brokers of the `wakeroll run` that is active in --home."
         ),
     ] = None
 
@@ -167,9 +170,7 @@ class NamedBrokerOptions(BrokerOptions, frozen=True, kw_only=True):
 
     looks_for_run: ClassVar[bool] = False
 
-    bootstrap: Annotated[
-        str | None, of_deployment("--bootstrap", "HOST:PORT,...", "Addresses of the Kafka brokers; default: none.")
-    ] = None
+    bootstrap: Annotated[str | None, of_brokers("Addresses of the Kafka brokers; default: none.")] = None
 
 
 class LiveOptions(NamedBrokerOptions, frozen=True, kw_only=True):
@@ -177,10 +178,8 @@ class LiveOptions(NamedBrokerOptions, frozen=True, kw_only=True):
 
     bootstrap: Annotated[
         str | None,
-        of_deployment(
-            "--bootstrap",
-            "HOST:PORT,...",
-            "Answer from these Kafka brokers, as of now; default: none, the answer comes from the tables in --home.",
+        of_brokers(
+            "Answer from these Kafka brokers, as of now; default: none, the answer comes from the tables in --home."
         ),
     ] = None
 

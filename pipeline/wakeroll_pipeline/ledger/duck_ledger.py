@@ -142,7 +142,7 @@ class DuckLedger:
 
     @contextmanager
     def within(
-        self, from_ms: int | None = None, to_ms: int | None = None, views: Container[str] = tuple(VIEWS)
+        self, from_ms: int | None = None, to_ms: int | None = None, views: Container[str] = VIEWS
     ) -> Iterator["DuckLedger"]:
         """Provide `again` for a block, and close it at the end."""
         ledger = self.again(from_ms, to_ms, views)
@@ -168,7 +168,7 @@ class DuckLedger:
             yield from (end_ms - length_ms for length_ms in _PERIODS_MS if end_ms - length_ms > first_ms)
 
     def again(
-        self, from_ms: int | None = None, to_ms: int | None = None, views: Container[str] = tuple(VIEWS)
+        self, from_ms: int | None = None, to_ms: int | None = None, views: Container[str] = VIEWS
     ) -> "DuckLedger":
         """Return the same versions of the tables, without the files that have only rows outside a period.
 
@@ -425,7 +425,7 @@ def _create_table(
         connection.execute(f"create view {table.name} as {_failing(table, unreadable[table.name])}")
 
 
-def _create_views(connection: duckdb.DuckDBPyConnection, asked: Container[str] = tuple(VIEWS)) -> None:
+def _create_views(connection: duckdb.DuckDBPyConnection, asked: Container[str] = VIEWS) -> None:
     for name, sql in views("duckdb"):
         if name in asked:
             connection.execute(f"create view {name} as {sql}")
