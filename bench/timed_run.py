@@ -39,7 +39,7 @@ def main() -> None:
     watch, file = Stopwatch(float(sys.argv[1])), Path(sys.argv[2])
     import pyspark.core.context as spark_context
 
-    from wakeroll_pipeline.cli.app import app
+    from wakeroll_pipeline.cli.app import app_for
     from wakeroll_pipeline.jobs import coordinate, supervise
 
     watch.lap("Python and its modules")
@@ -56,7 +56,7 @@ def main() -> None:
         threading.Thread(target=_report, args=(query, watch, file), daemon=True).start()
 
     _wrap(coordinate, "start", after=started)
-    app(["run"])
+    app_for(["run"])(["run"])
 
 
 def _wrap(

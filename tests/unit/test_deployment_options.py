@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from wakeroll_pipeline.cli.app import app
+from wakeroll_pipeline.cli.app import app_for
 from wakeroll_pipeline.cli.options import BrokerOptions, LiveOptions, ServiceOptions, TableOptions, declared
 
 WITHOUT = {"jars", "last-will", "acls", "keys new", "keys ensure", "keys public", "users add", "users remove"}
@@ -21,7 +21,7 @@ def commands(command: TyperCommand | TyperGroup, name: str = "") -> Iterator[tup
         yield name, command
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(typer.main.get_command(app_for(()))))
 
 
 def options_of(command: TyperCommand) -> set[str]:

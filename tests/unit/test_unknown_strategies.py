@@ -58,7 +58,9 @@ def test_every_strategy_of_this_release_is_accepted(strategy):
 
 
 def test_configure_refuses_it_in_the_words_of_a_command():
-    answer = CliRunner().invoke(app.app, ["configure", "billing", "--strategy", "NOPE", "--bootstrap", NOWHERE])
+    answer = CliRunner().invoke(
+        app.app_for(("configure",)), ["configure", "billing", "--strategy", "NOPE", "--bootstrap", NOWHERE]
+    )
 
     assert isinstance(answer.exception, InvalidUsage)
     assert str(answer.exception).startswith("no strategy 'NOPE'; there are: AVG, ")

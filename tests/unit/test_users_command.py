@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wakeroll.errors import InvalidUsage
-from wakeroll_pipeline.cli.app import app
+from wakeroll_pipeline.cli.app import app_for
 from wakeroll_pipeline.serve.access.user_file import UserFile
 
 PASSWORD = "correct horse battery"
@@ -18,7 +18,7 @@ PASSWORD = "correct horse battery"
 
 def users(*arguments: str, path: Path, answers: str = "") -> str:
     """Run the command; return its output. An error of the project is raised."""
-    result = CliRunner().invoke(app, ["users", *arguments, "--auth-file", str(path)], input=answers)
+    result = CliRunner().invoke(app_for(["users"]), ["users", *arguments, "--auth-file", str(path)], input=answers)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output

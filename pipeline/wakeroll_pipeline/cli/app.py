@@ -2,7 +2,8 @@
 
 import errno
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -11,89 +12,82 @@ from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 from wakeroll.installed_version import installed_version
 from wakeroll_model.feature_levels import UnknownLevel
 from wakeroll_model.valid_keys import MissingKeys
-from wakeroll_pipeline.cli import (
-    acls_command,
-    change_commands,
-    check_command,
-    dead_letter_command,
-    describe_command,
-    doctor_command,
-    explain_command,
-    groups_command,
-    jars_command,
-    keys_command,
-    lag_command,
-    last_will_command,
-    local_commands,
-    maintain_command,
-    marts_command,
-    repair_command,
-    replay_command,
-    reshard_command,
-    restore_command,
-    run_commands,
-    serve_command,
-    sql_command,
-    state_command,
-    upgrade_command,
-    users_command,
-    wake_command,
-    watch_command,
-    watch_live_command,
-    what_if_command,
-)
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED, WRONG_USE
 from wakeroll_pipeline.cli.options import declared
 from wakeroll_pipeline.cli.process_logs import TextFormatter, complain
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 
-app = typer.Typer(
-    name="wakeroll",
-    help="A consumer-group control plane for Kafka-compatible brokers; every decision is a row.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-_PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
-    "Run": (
-        local_commands.up,
-        run_commands.run,
-        run_commands.observe,
-        run_commands.tap,
-        serve_command.serve,
-        wake_command.wake,
-        last_will_command.last_will,
-        watch_command.watch_kafka,
-        restore_command.restore,
-        repair_command.repair,
-        maintain_command.maintain,
-        reshard_command.reshard,
-        local_commands.demo,
-        jars_command.jars,
-    ),
-    "Ask": (
-        watch_live_command.watch,
-        groups_command.groups,
-        describe_command.describe,
-        lag_command.lag,
-        state_command.state,
-        sql_command.sql,
-        marts_command.marts,
-        check_command.check,
-        doctor_command.doctor,
-        acls_command.acls,
-    ),
-    "Look back": (explain_command.explain, replay_command.replay, what_if_command.what_if),
-    "Change": (
-        change_commands.reset_offsets,
-        change_commands.import_offsets,
-        change_commands.configure,
-        change_commands.kick,
-        upgrade_command.upgrade,
-        dead_letter_command.dlq,
-    ),
+_COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Run": {
+        "up": "local_commands",
+        "run": "run_commands",
+        "observe": "run_commands",
+        "tap": "run_commands",
+        "serve": "serve_command",
+        "wake": "wake_command",
+        "last-will": "last_will_command",
+        "watch-kafka": "watch_command",
+        "restore": "restore_command",
+        "repair": "repair_command",
+        "maintain": "maintain_command",
+        "reshard": "reshard_command",
+        "demo": "local_commands",
+        "jars": "jars_command",
+    },
+    "Ask": {
+        "watch": "watch_live_command",
+        "groups": "groups_command",
+        "describe": "describe_command",
+        "lag": "lag_command",
+        "state": "state_command",
+        "sql": "sql_command",
+        "marts": "marts_command",
+        "check": "check_command",
+        "doctor": "doctor_command",
+        "acls": "acls_command",
+    },
+    "Look back": {
+        "explain": "explain_command",
+        "replay": "replay_command",
+        "what-if": "what_if_command",
+    },
+    "Change": {
+        "reset-offsets": "change_commands",
+        "import-offsets": "change_commands",
+        "configure": "change_commands",
+        "kick": "change_commands",
+        "upgrade": "upgrade_command",
+        "dlq": "dead_letter_command",
+        "keys": "keys_command",
+        "users": "users_command",
+    },
 }
+"""Panel of the help -> command -> its module. The function is named as the command; one with subcommands is `app`."""
+
+
+def app_for(arguments: Sequence[str]) -> typer.Typer:
+    """Return the application with the command that the arguments begin with, or with all if they name none.
+
+    To import the modules of all commands takes longer than to answer most questions.
+    """
+    app = typer.Typer(
+        name="wakeroll",
+        help="A consumer-group control plane for Kafka-compatible brokers; every decision is a row.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_options)
+    every = [(panel, *command) for panel, commands in _COMMANDS.items() for command in commands.items()]
+    named = [one for one in every if one[1] == next(iter(arguments), None)]
+    for panel, name, module_name in named or every:
+        module = import_module(f"wakeroll_pipeline.cli.{module_name}")
+        if isinstance(subcommands := getattr(module, "app", None), typer.Typer):
+            app.add_typer(subcommands, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(declared(getattr(module, name.replace("-", "_"))))
+    return app
 
 
 def _print_version(is_asked: bool) -> None:
@@ -102,20 +96,12 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     _version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and exit.")
     ] = False,
 ) -> None:
     pass
-
-
-for _panel, _commands in _PANELS.items():
-    for _command in _commands:
-        app.command(rich_help_panel=_panel)(declared(_command))
-app.add_typer(keys_command.app, name="keys", rich_help_panel="Change")
-app.add_typer(users_command.app, name="users", rich_help_panel="Change")
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -141,7 +127,7 @@ def run_app(arguments: Sequence[str]) -> int:
     for ours in ("wakeroll", "wakeroll_pipeline"):  # other libraries log warnings and errors only
         logging.getLogger(ours).setLevel(logging.INFO)
     try:
-        app(list(arguments))
+        app_for(arguments)(list(arguments))
     except (WakerollError, UnknownLevel, MissingKeys) as error:
         complain(str(error))
         return _code_of(error)
