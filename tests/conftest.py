@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.engines import ENGINES
+from tests.support.shared_folders import written_once
 from wakeroll_pipeline.cli.app import run_app
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.settings import Settings
@@ -16,6 +18,7 @@ from wakeroll_pipeline.spark.jars import ensure_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.ledgers import Story
     from wakeroll_pipeline.ledger.ledger import Ledger
 
 
@@ -48,9 +51,9 @@ def spark(engine: "SparkSession") -> Iterator["SparkSession"]:
         query.stop()
 
 
-@pytest.fixture(scope="module", params=["duckdb", "spark"])
+@pytest.fixture(scope="module", params=ENGINES)
 def open_in(request: pytest.FixtureRequest, spark: "SparkSession") -> Iterator[Callable[[Path], "Ledger"]]:
-    """Open a warehouse in each engine: a test that uses this runs twice."""
+    """Open a warehouse in each engine: a test that uses this runs twice, in Spark by `make test-operate` only."""
     from wakeroll_pipeline.ledger.duck_ledger import open_ledger
     from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
     from wakeroll_pipeline.ledger.tables import open_views
@@ -69,45 +72,50 @@ def open_in(request: pytest.FixtureRequest, spark: "SparkSession") -> Iterator[C
         ledger.close()
 
 
+def _written(request: pytest.FixtureRequest, name: str, story: Callable[[], "Story"]) -> Path:
+    """Return the warehouse of a story, in a folder of its own; a Spark writes it, once for all processes of a run."""
+    from tests.support.ledgers import write_ledger
+
+    def write(home: Path) -> None:
+        write_ledger(request.getfixturevalue("engine").newSession(), home / "warehouse", story())
+
+    return written_once(request.getfixturevalue("tmp_path_factory"), name, write) / "warehouse"
+
+
 @pytest.fixture(scope="session")
-def day(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+def day(request: pytest.FixtureRequest) -> Path:
     """The warehouse of `ledgers.a_day`, for questions: nobody writes to it."""
-    from tests.support.ledgers import a_day, write_ledger
+    from tests.support.ledgers import a_day
 
-    warehouse = tmp_path_factory.mktemp("day") / "warehouse"
-    write_ledger(engine.newSession(), warehouse, a_day())
-    return warehouse
+    return _written(request, "day", a_day)
 
 
 @pytest.fixture(scope="session")
-def days(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+def days(request: pytest.FixtureRequest) -> Path:
     """The warehouse of `ledgers.three_days`: nobody writes to it."""
-    from tests.support.ledgers import three_days, write_ledger
+    from tests.support.ledgers import three_days
 
-    warehouse = tmp_path_factory.mktemp("days") / "warehouse"
-    write_ledger(engine.newSession(), warehouse, three_days())
-    return warehouse
+    return _written(request, "days", three_days)
 
 
 @pytest.fixture(scope="session")
-def eras(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+def eras(request: pytest.FixtureRequest) -> Path:
     """The warehouse of `ledgers.two_eras`: nobody writes to it."""
-    from tests.support.ledgers import two_eras, write_ledger
+    from tests.support.ledgers import two_eras
 
-    warehouse = tmp_path_factory.mktemp("eras") / "warehouse"
-    write_ledger(engine.newSession(), warehouse, two_eras())
-    return warehouse
+    return _written(request, "eras", two_eras)
 
 
 @pytest.fixture(scope="session")
-def cut(engine: "SparkSession", days: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, of which upkeep has deleted the first day: nobody writes to it."""
+def cut(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, days: Path) -> Path:
+    """The same as `days`, of which upkeep has deleted the first day: nobody writes to it."""
     from tests.support.ledgers import forget_the_first_day, three_days
 
-    warehouse = tmp_path_factory.mktemp("cut") / "warehouse"
-    shutil.copytree(days, warehouse)
-    forget_the_first_day(engine.newSession(), warehouse, three_days())
-    return warehouse
+    def write(home: Path) -> None:
+        shutil.copytree(days, home / "warehouse")
+        forget_the_first_day(request.getfixturevalue("engine").newSession(), home / "warehouse", three_days())
+
+    return written_once(tmp_path_factory, "cut", write) / "warehouse"
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """What tests of damage share: a ledger that nobody may write to, and the commands that look at a copy of it."""
 
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 
 from tests.support.hidden_damages import KINDS
 from tests.support.ledgers import a_long_life, forget_the_first_day, write_ledger
+from tests.support.shared_folders import written_once
 from wakeroll_model.chain import text_of_heads
 from wakeroll_model.rows import CHAINED
 from wakeroll_pipeline.ledger.chains import Chains
@@ -30,21 +29,14 @@ def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     It has five groups, two eras, a clock that steps back, a reset, more shards at the end, and a first day that
     retention has deleted. Spark writes it once, for all processes that run tests at once.
     """
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    home = shared / "long"
-    with (shared / "long.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not home.exists():
-            unfinished = shared / "long-unfinished"
-            shutil.rmtree(unfinished, ignore_errors=True)
-            warehouse, story = unfinished / "warehouse", a_long_life()
-            chains, session = Chains(warehouse), request.getfixturevalue("engine").newSession()
-            write_ledger(session, warehouse, story, BATCHES, chains)
-            forget_the_first_day(session, warehouse, story, chains)
-            unfinished.rename(home)
-    return home
+
+    def write(home: Path) -> None:
+        warehouse, story = home / "warehouse", a_long_life()
+        chains, session = Chains(warehouse), request.getfixturevalue("engine").newSession()
+        write_ledger(session, warehouse, story, BATCHES, chains)
+        forget_the_first_day(session, warehouse, story, chains)
+
+    return written_once(tmp_path_factory, "long", write)
 
 
 @pytest.fixture(scope="session")

@@ -12,13 +12,16 @@ from typing import Any
 import duckdb
 import msgspec
 import pandas as pd
+import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 from deltalake import write_deltalake
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tests.support.damaged_tables import bad_value
+from tests.support.engines import ENGINES
 from tests.support.running_processes import run_process
 from wakeroll_model.decisions import AnyDecision, Kind
 from wakeroll_model.rows import TABLES, Table
@@ -465,42 +468,60 @@ def ledger(engine, day) -> dict[str, tuple[StructType, list[Row]]]:
     }
 
 
-def write(spark, ledger, tables: Tables, warehouse: Path) -> None:
+def write(ledger, tables: Tables, warehouse: Path) -> None:
     """Write tables that nobody has recorded."""
     for name, (schema, _) in ledger.items():
-        frame = spark.createDataFrame([tuple(row[column] for column in schema.names) for row in tables[name]], schema)
         # `open_views` has added the era to the rows of decisions.
         columns = [column for column in schema.names if column != "era" or name == "snapshots"]
-        write_deltalake(str(warehouse / name), frame.select(*columns).toArrow())
+        rows = [{column: row[column] for column in columns} for row in tables[name]]
+        types = to_arrow_schema(StructType([schema[column] for column in columns]))
+        write_deltalake(str(warehouse / name), pa.Table.from_pylist(rows, schema=types))
 
 
-@pytest.mark.parametrize("number", range(len(ROUNDS)))
-def test_each_rule_of_the_history_is_broken_by_a_corruption(spark, day, ledger, number, tmp_path):
-    """By the rows that it names, and by nothing else; DuckDB finds the same rows and says the same about them."""
-    open_views(spark, day)
+@pytest.fixture(scope="module", params=range(len(ROUNDS)))
+def corrupted(request, ledger, tmp_path_factory) -> tuple[Tables, Path, Broken]:
+    """The tables of a round, as rows and as a warehouse that nobody has recorded, and what they break."""
     tables = {name: [dict(row) for row in rows] for name, (_, rows) in ledger.items()}
     expected: Broken = set()
-    for corrupt in ROUNDS[number].corruptions:
+    for corrupt in ROUNDS[request.param].corruptions:
         broken = corrupt(tables)
         assert not broken & expected, "two corruptions of a round cannot be told apart"
         expected |= broken
+    warehouse = tmp_path_factory.mktemp("corrupted")
+    write(ledger, tables, warehouse)
+    return tables, warehouse, expected
+
+
+def found_in(warehouse: Path) -> set[tuple[object, ...]]:
+    with duck_ledger(warehouse) as opened:
+        return set(history_in_duckdb(opened.connection, history_rules()).rows)
+
+
+def test_each_rule_of_the_history_is_broken_by_a_corruption(corrupted):
+    """By the rows that it names, and by nothing else."""
+    _, warehouse, expected = corrupted
+
+    found = {(rule, at) for rule, at, *_ in found_in(warehouse)}
+    outcomes = check_here(warehouse)
+
+    assert found == expected
+    broken = {outcome.rule.name for outcome in outcomes if outcome.broken and outcome.rule.compares}
+    assert broken == {rule for rule, _ in found}
+    found_broken.update(rule for rule, _ in found)
+
+
+@pytest.mark.operate
+def test_spark_finds_the_same_rows_and_says_the_same_about_them(spark, day, ledger, corrupted):
+    open_views(spark, day)
+    tables, warehouse, _ = corrupted
     for name, (schema, _) in ledger.items():
         rows = [tuple(row[column] for column in schema.names) for row in tables[name]]
         spark.createDataFrame(rows, schema, verifySchema=False).createOrReplaceTempView(name)
 
     with broken_rows(spark) as rows:
-        found_rows = {tuple(row) for row in rows.distinct().collect() if not row.rule.endswith(SKIPPED)}
-    write(spark, ledger, tables, tmp_path)
-    with duck_ledger(tmp_path) as opened:
-        here = history_in_duckdb(opened.connection, history_rules())
-    outcomes = check_here(tmp_path)
+        found = {tuple(row) for row in rows.distinct().collect() if not row.rule.endswith(SKIPPED)}
 
-    found = {(rule, at) for rule, at, *_ in found_rows}
-    assert found == expected
-    assert set(here.rows) == found_rows
-    broken = {outcome.rule.name for outcome in outcomes if outcome.broken and outcome.rule.compares}
-    assert broken == {rule for rule, _ in found}
-    found_broken.update(rule for rule, _ in found)
+    assert found == found_in(warehouse)
 
 
 def test_every_rule_of_the_history_was_broken_by_one():
@@ -530,8 +551,17 @@ def test_a_word_of_an_earlier_version_is_no_broken_json(monkeypatch):
     assert broken("supplanted", "invented") == {("decisions.json", "groups-1.1/6")}
 
 
-def test_a_word_of_an_earlier_version_hides_no_other_violation(spark, ledger, tmp_path):
-    """The rules that read no words judge the shard, and the others its other groups; what is left out is said."""
+LEFT_OUT = f"not looked at: 1 groups of {BILLING}, with 1 decisions in words of an earlier version"
+
+
+def left_out(outcomes: Sequence[RuleResult]) -> dict[str, str]:
+    found = {one.rule.name: one.skipped for one in outcomes if one.rule.table == "decisions"}
+    return {name: skipped for name, skipped in found.items() if skipped and not name.endswith(".chain")}
+
+
+@pytest.fixture(scope="module")
+def of_before(ledger, tmp_path_factory) -> tuple[Path, Broken]:
+    """A warehouse with a word of an earlier version, and what is broken in it besides."""
     tables = {name: [dict(row) for row in rows] for name, (_, rows) in ledger.items()}
     row = next(
         row for row in decisions(tables, BILLING, "handover") if json.loads(row["json"])["how"] == "unregistered"
@@ -540,17 +570,30 @@ def test_a_word_of_an_earlier_version_hides_no_other_violation(spark, ledger, tm
     [made] = [one for one in rows_of(tables, "assignments", BILLING) if one["seq"] == row["seq"]]
     made["how"] = "replaced"
     lost = lose_a_decision(tables)
-    write(spark, ledger, tables, tmp_path)
+    warehouse = tmp_path_factory.mktemp("of before")
+    write(ledger, tables, warehouse)
+    return warehouse, lost
 
-    outcomes = {one.rule.name: one for one in check_here(tmp_path) if one.rule.table == "decisions"}
-    open_views(spark, tmp_path)
-    in_spark = {one.rule.name: one for one in check(spark, Gate(), {"decisions"})}
 
-    assert {name for name, one in outcomes.items() if one.broken} == {rule for rule, _ in lost}
-    why = f"not looked at: 1 groups of {BILLING}, with 1 decisions in words of an earlier version"
-    for found in (outcomes, in_spark):
-        left_out = {name: one.skipped for name, one in found.items() if one.skipped and not name.endswith(".chain")}
-        assert left_out == {"decisions.ownership": why, "decisions.telling": why}
+def test_a_word_of_an_earlier_version_hides_no_other_violation(of_before):
+    """The rules that read no words judge the shard, and the others its other groups; what is left out is said."""
+    warehouse, lost = of_before
+
+    outcomes = check_here(warehouse)
+
+    broken = {one.rule.name for one in outcomes if one.broken and one.rule.table == "decisions"}
+    assert broken == {rule for rule, _ in lost}
+    assert left_out(outcomes) == {"decisions.ownership": LEFT_OUT, "decisions.telling": LEFT_OUT}
+
+
+@pytest.mark.operate
+def test_a_word_of_an_earlier_version_is_left_out_in_spark_too(spark, of_before):
+    open_views(spark, of_before[0])
+
+    assert left_out(check(spark, Gate(), {"decisions"})) == {
+        "decisions.ownership": LEFT_OUT,
+        "decisions.telling": LEFT_OUT,
+    }
 
 
 def test_the_declared_words_are_those_of_all_versions():
@@ -570,7 +613,7 @@ def test_the_declared_words_are_those_of_all_versions():
 # --- the command ---
 
 
-@pytest.fixture(params=["duckdb", "spark"])
+@pytest.fixture(params=ENGINES)
 def command(engine, wakeroll, monkeypatch, request) -> Callable[..., tuple[int, str]]:
     """The command, run in this process, in either engine; it returns the exit code and what it says."""
     assert engine
@@ -632,10 +675,11 @@ def test_wrong_usage_is_told_with_exit_code_2(command, tampered, arguments, comp
     assert (code, complaint in said) == (2, True), said
 
 
+@pytest.mark.operate
 @pytest.mark.parametrize(
     ("table", "verdict"),
     [
-        pytest.param("offsets", "all hold", marks=pytest.mark.operate),
+        ("offsets", "all hold"),
         ("snapshots", "1 skipped: the rows have no"),
     ],
 )

@@ -491,6 +491,7 @@ def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(engine: SparkSession, 
     assert set(owned) == {("a1",)}
 
 
+@pytest.mark.operate
 def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_path: Path):
     """A test that selects nothing whatever happens would be green for ever."""
     warehouse = tmp_path / "warehouse"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from tests.support.engines import ENGINES
 from tests.support.running_processes import run_process
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions import marts
@@ -131,7 +132,7 @@ def test_options_reach_dbt(acme: Path, wakeroll, tmp_path: Path):
     assert DeltaTable(acme / "home" / "warehouse" / "marts" / "storms").to_pyarrow_table().num_rows == 0
 
 
-@pytest.mark.parametrize("by", ["duckdb", "spark"])
+@pytest.mark.parametrize("by", ENGINES)
 def test_a_contract_refuses_another_type_and_a_null(engine: Any, day: Path, tmp_path: Path, by: Engine):
     """A mart that says something else than `_marts.yml` is not built, in neither engine."""
     assert engine

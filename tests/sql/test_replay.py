@@ -11,6 +11,7 @@ from msgspec import UNSET
 from pyspark.sql import functions as f
 
 from tests.support.control_log import START_MS
+from tests.support.engines import ENGINES
 from tests.support.ledgers import PARTITIONS, Story, a_day, write_ledger
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.decisions import Rejected
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 Command = Callable[..., tuple[int, str]]
 
 
-@pytest.fixture(params=["duckdb", "spark"])
+@pytest.fixture(params=ENGINES)
 def replay(wakeroll, request) -> Command:
     """The command, run in this process with each engine; it returns the exit code and what it says."""
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from tests.support.engines import ENGINES
 from wakeroll_model.rows import RECORDED, TABLES
 from wakeroll_pipeline.cli import open_ledger
 from wakeroll_pipeline.ledger.duck_ledger import commits_of
@@ -30,7 +31,7 @@ c3,2023-11-14T22:14:36.000Z,5,expired
 """
 
 
-@pytest.fixture(params=["duckdb", "spark"])
+@pytest.fixture(params=ENGINES)
 def ask(request, engine, day, wakeroll, monkeypatch) -> Ask:
     """The command about the day, with each engine; it returns exit code, output and errors."""
     assert engine

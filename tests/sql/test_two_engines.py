@@ -10,6 +10,7 @@ import yaml
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests.support.engines import ENGINES as ASKED
 from tests.support.ledgers import Story, a_day, two_eras, write_ledger
 from wakeroll_model.rows import EVENTS, RECORDED, TABLES
 from wakeroll_pipeline.ledger.batches import Batch
@@ -139,6 +140,7 @@ def test_both_engines_build_equal_marts(
             assert [name for name in rows.column_names if rows[name].null_count and "null" not in meaning[name]] == []
 
 
+@pytest.mark.operate
 def test_each_engine_takes_up_what_the_other_has_built(engine: SparkSession, eras: Path, build, tmp_path: Path):
     """An incremental run adds the same rows, also to marts that the other engine built."""
     models = ("--select", "+ownership_timeline", "+rebalance_cost", "--exclude-resource-type", "test")
@@ -172,7 +174,7 @@ def test_each_engine_takes_up_what_the_other_has_built(engine: SparkSession, era
         assert written["num_target_rows_updated"] == len(set(before[name][1]) - set(rows)) < len(before[name][1])
 
 
-@pytest.mark.parametrize("by", ENGINES)
+@pytest.mark.parametrize("by", ASKED)
 def test_marts_are_of_one_moment_of_all_tables(day: Path, build, tmp_path: Path, by: Engine):
     """`record` is at work: its newest batch is in `events` already, and in no other table yet."""
     home, models = home_of(day, tmp_path), ("--select", "+consumer_lag", "--exclude-resource-type", "test")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.support.control_log import START_MS
+from tests.support.engines import ENGINES
 from tests.support.ledgers import PARTITIONS, a_day
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.partitioner import partition_of
@@ -25,7 +26,7 @@ Command = Callable[..., tuple[int, str]]
 HOME = "wakeroll.groups", partition_of(b"billing", PARTITIONS)
 
 
-@pytest.fixture(params=["duckdb", "spark"])
+@pytest.fixture(params=ENGINES)
 def what_if(day, wakeroll, monkeypatch, request) -> Command:
     """The command on the day, run in this process with each engine; it returns the exit code and what it says."""
     monkeypatch.setenv("COLUMNS", "200")
