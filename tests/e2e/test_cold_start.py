@@ -17,6 +17,7 @@ from wakeroll_pipeline.spark.jars import ensure_jars
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.operate
 def test_run_waits_for_its_brokers_and_begins_by_itself(tmp_path: Path):
     """It is alive and not ready, says why, and is not started again by anybody."""
     ensure_jars()

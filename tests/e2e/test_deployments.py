@@ -78,6 +78,7 @@ def record(coordinator: Coordinator, warehouse: Path) -> None:
         append(warehouse, table, [])
 
 
+@pytest.mark.operate
 def test_a_rolling_restart_is_told_from_a_member_that_flaps(coordinator, group_id, tmp_path, wakeroll):
     """Three members go from version 1 to 2 one after the other; in another group one joins again and again."""
     coordinator.everywhere(Level(level=feature_levels.NEWEST), new_signer(key_to_sign(DEV_KEYS, "operator")))

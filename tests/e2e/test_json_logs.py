@@ -42,6 +42,7 @@ def has_logged(child: Child, logger: str) -> Callable[[], bool]:
     return lambda: any(record["logger"].startswith(logger) for record in records_of(child))
 
 
+@pytest.mark.operate
 def test_each_line_is_one_object_also_those_of_spark_and_of_kafkas_client(tmp_path: Path):
     """A collector of logs needs no rule for each library."""
     broker = EmbeddedBroker(tmp_path / "broker")

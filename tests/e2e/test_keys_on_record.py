@@ -201,6 +201,7 @@ def shown(client: PageClient) -> str:
     return client.get("/groups/billing").plain
 
 
+@pytest.mark.operate
 def test_a_page_and_a_coordinator_with_public_keys_only(broker, wakeroll, tmp_path):
     """They verify an operator's change, and nobody who gets into them can sign one: they have never had a secret."""
     secrets = tmp_path / "of operators"

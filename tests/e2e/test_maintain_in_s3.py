@@ -78,6 +78,7 @@ def broken_rules(settings: Settings) -> list[str]:
         return [one.rule.name for one in check_in_duckdb(ledger) if one.broken or one.not_checked]
 
 
+@pytest.mark.operate
 def test_a_ledger_in_a_store_has_one_file_of_rows_per_table_and_the_check_holds(settings):
     """Also when all versions but the newest are deleted, which a store can bring back no more."""
     rows = {table.name: number_of_rows(open_delta(settings.warehouse / table.name)) for table in RECORDED}

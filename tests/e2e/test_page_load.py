@@ -9,6 +9,7 @@ from wakeroll_pipeline.spark.jars import ensure_jars
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.operate
 def test_the_page_of_a_simulated_deployment_is_live(tmp_path):
     """It computes the decisions that are published: else the page would call itself different."""
     ensure_jars()

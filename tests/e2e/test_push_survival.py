@@ -88,6 +88,7 @@ def test_a_process_that_was_frozen_for_longer_than_its_session_begins_none_of_th
     assert len(late) <= WORKERS, late
 
 
+@pytest.mark.operate
 def test_while_messages_fail_broker_and_coordinator_end_and_come_back_and_none_is_lost(tmp_path):
     """Failed messages that Kafka has not acknowledged are sent again; until then, no commit passes them."""
     processed: dict[tuple[int, int], int] = {}

@@ -179,14 +179,8 @@ def test_a_signal_to_the_whole_process_group_is_no_failure(broker, tmp_path: Pat
 
 @needs_proc
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param("starts the JVM", marks=pytest.mark.operate),
-        pytest.param("starts queries", marks=pytest.mark.operate),
-        "runs",
-    ],
-)
+@pytest.mark.operate
+@pytest.mark.parametrize("moment", ["starts the JVM", "starts queries", "runs"])
 def test_a_jvm_that_was_killed_is_one_sentence(broker, tmp_path: Path, moment: str):
     """The kernel does so when a container's memory is used up; a supervisor starts the process again."""
     with service("run --metrics-port 0", tmp_path, broker.bootstrap) as running:
@@ -205,7 +199,7 @@ def test_a_jvm_that_was_killed_is_one_sentence(broker, tmp_path: Path, moment: s
 
 @needs_proc
 @pytest.mark.spark
-@pytest.mark.parametrize("moment", ["starts the broker", "starts the JVM"])
+@pytest.mark.parametrize("moment", ["starts the broker", pytest.param("starts the JVM", marks=pytest.mark.operate)])
 def test_up_ends_with_0_before_it_is_up(tmp_path: Path, moment: str):
     with service("up", tmp_path) as running:
         reached = running.has_jvm if moment == "starts the JVM" else (tmp_path / "home" / "broker").exists

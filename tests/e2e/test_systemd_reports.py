@@ -78,6 +78,7 @@ def test_a_process_without_brokers_says_what_it_waits_for_and_lives(
     assert "READY=1" not in systemd.received
 
 
+@pytest.mark.operate
 def test_run_has_started_when_it_is_ready_and_sends_keep_alives(systemd: NotifySocket, start: Start, tmp_path: Path):
     """It needs no port for its metrics to know that it is ready."""
     ensure_jars()

@@ -299,6 +299,7 @@ def test_a_waker_goes_on_when_the_topic_of_its_lease_is_deleted(coordinator, wor
     workers.wait_for(lambda: len(workers.read()) == 1 and workers.is_asleep(), "it was handled")
 
 
+@pytest.mark.operate
 def test_a_waker_that_was_frozen_for_longer_than_its_session_wakes_again(coordinator, workers):
     """A machine was suspended: the waker returns to its group, and the messages of that time are read."""
     waker = workers.wake()

@@ -167,6 +167,7 @@ def kinds_of(document: dict) -> list[str]:
     return [one["kind"] for one in document["health"]["notices"]]
 
 
+@pytest.mark.operate
 def test_an_outage_is_told_and_the_view_continues(tmp_path):
     """Nobody starts `watch` again because a broker was restarted."""
     with plane_of_its_own(tmp_path / "broker") as (broker, coordinator):

@@ -73,6 +73,7 @@ def told(answer: tuple[int, str, str]) -> tuple[int, str, str]:
     return code, re.sub(r"[\d.]+ s ago", "s ago", said.partition("Data Docs")[0]), complaint
 
 
+@pytest.mark.operate
 def test_marts_are_built_in_the_store_and_continued(home, wakeroll, monkeypatch, tmp_path):
     """The second run merges into the tables of the first one."""
     monkeypatch.chdir(tmp_path)
@@ -203,6 +204,7 @@ def reader(store: S3Server, home: str) -> Iterator[str]:
     store.policy = None
 
 
+@pytest.mark.operate
 def test_who_may_only_read_the_tables_can_ask_everything(reader, store, wakeroll, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for question in QUESTIONS:

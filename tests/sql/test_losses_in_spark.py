@@ -11,6 +11,7 @@ pytestmark = pytest.mark.spark
 __all__ = ("home", "sound")
 
 
+@pytest.mark.operate
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_tests_of_the_marts_leave_out_what_is_lost_on_record(home, engine):
     """Before an operator has accepted the loss, they find it."""

@@ -477,6 +477,7 @@ def test_dbt_accepts_every_word_that_the_model_has(model: str, column: str, decl
     assert set(accepted["arguments"]["values"]) - {"replaced"} == set(get_args(declared)) - {"replaced"}
 
 
+@pytest.mark.operate
 def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(engine: SparkSession, cut: Path, tmp_path: Path):
     """What is kept of before, the last words about each queue and member, has gaps that are nobody's fault."""
     shutil.copytree(cut, tmp_path / "warehouse")

@@ -178,6 +178,7 @@ def test_a_queue_that_a_new_era_never_heard_of_is_nobodys(opened, story):
 # --- retention ---
 
 
+@pytest.mark.operate
 def test_retention_keeps_what_was_decided_last(spark, eras, story, tmp_path):
     """Before, it deleted the true last row of a queue, and kept one that names an owner who had left."""
     warehouse = tmp_path / "warehouse"
@@ -199,12 +200,14 @@ def test_retention_keeps_what_was_decided_last(spark, eras, story, tmp_path):
 # --- rules ---
 
 
+@pytest.mark.operate
 def test_no_rule_of_the_history_is_broken(asked):
     """Before, c2 was said to own what a member that is gone had."""
     with broken_rows(asked) as broken:
         assert [tuple(row) for row in broken.collect()] == []
 
 
+@pytest.mark.operate
 def test_an_owner_that_left_is_found_though_it_joined_later_by_the_clock(spark, eras):
     """The rule knows that a2 is gone; by log times, it had joined after it left."""
     session = spark.newSession()

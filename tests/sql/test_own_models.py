@@ -99,6 +99,7 @@ def test_an_exposure_names_what_the_questions_read(acme: Path):
     assert set(manifest["exposures"]["exposure.wakeroll.questions"]["depends_on"]["nodes"]) == read
 
 
+@pytest.mark.operate
 def test_dbt_alone_builds_them_too(acme: Path):
     """With two variables, and its own command line."""
     dbt = Path(sys.executable).with_name("dbt")

@@ -52,6 +52,7 @@ def test_plain_dbt_builds_in_a_spark_of_its_own(day: Path, tmp_path: Path):
     assert {row["client_id"] for row in owned if row["group_id"] == "billing"} == {"c3"}
 
 
+@pytest.mark.operate
 def test_plain_dbt_builds_in_duckdb(day: Path, tmp_path: Path):
     """By default, as docs/sql.md says: without Java; what it makes, a later run and Spark take up."""
     shutil.copytree(day, tmp_path / "warehouse")

@@ -568,7 +568,8 @@ def write_ledger(
 
     A minute passes between two batches, so each has lines of its own.
     """
-    ensure_tables(spark, warehouse)
+    # A test run may take longer than the hour for which versions are kept by default.
+    ensure_tables(spark, warehouse, DAY_MS)
     write = record.writer(warehouse, Topics(), chains=chains)
     size = -(-len(story.rows) // batches)
     for number in range(batches):
