@@ -282,14 +282,20 @@ ROWS: dict[str, list[Panel]] = {
             "none",
             {
                 "{{job}} {{cause}}": "60 * sum by (job, cause) "
-                "(rate(wakeroll_kafka_client_errors_total[$__rate_interval]))"
+                "(rate(wakeroll_kafka_client_errors_total[$__rate_interval]))",
+                "{{job}} in the JVM": "60 * sum by (job) "
+                "(rate(wakeroll_jvm_kafka_client_errors_total[$__rate_interval]))",
             },
             "_TRANSPORT and _ALL_BROKERS_DOWN: a broker is away. _AUTHENTICATION and _SSL: a login is rejected.",
         ),
         Panel(
             "Failed requests to the object store per minute",
             "none",
-            {"{{job}} {{kind}}": "60 * sum by (job, kind) (rate(wakeroll_store_errors_total[$__rate_interval]))"},
+            {
+                "{{job}} {{kind}}": "60 * sum by (job, kind) (rate(wakeroll_store_errors_total[$__rate_interval]))",
+                "{{job}} repeated in the JVM": "60 * sum by (job) "
+                "(rate(wakeroll_jvm_store_retries_total[$__rate_interval]))",
+            },
         ),
         Panel(
             "Memory",

@@ -12,7 +12,9 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.probes import probe
 from tests.support.running_processes import run_process
 from tests.support.systems.deployment import Log, decided, told
 from tests.support.systems.s3_server import BUCKET, S3Server
@@ -23,11 +25,14 @@ from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.live.ledger_reader import newest_snapshots
 from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import free_ports
 from wakeroll_pipeline.runtime.run_status import read_status
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage import small_files
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
+
+_RETRIES = "wakeroll_jvm_store_retries_total"
 
 
 class Driver:
@@ -72,6 +77,11 @@ class Driver:
             ["ps", "-o", "nlwp=", "--ppid", str(self._run.pid)], capture_output=True, text=True, check=True
         )
         return max(map(int, listed.stdout.split()))
+
+    def retries(self) -> float:
+        """Return how often the JVM has repeated a request to the store, by its metric."""
+        families = text_string_to_metric_families(probe(self.settings.metrics_port, "/metrics").partition(" ")[2])
+        return sum(one.value for family in families for one in family.samples if one.name == _RETRIES)
 
     def wait_for_batches(self) -> None:
         """Wait until both queries have finished two batches more."""
@@ -123,6 +133,7 @@ def driver(broker, s3: S3Server, tmp_path: Path) -> Iterator[Driver]:
         batch_interval_ms=500,
         record_interval_ms=1_000,
         snapshot_interval_ms=5_000,
+        metrics_port=free_ports(1)[0],
     )
     ensure_topics(settings.connection)
     mark_folders_of_logs(s3, settings)
@@ -157,10 +168,12 @@ def test_nothing_is_lost_and_nothing_is_there_twice(driver, s3, tell):
     for _ in range(4):
         driver.wait_for_batches()
     assert driver.threads() < 700, "clients of the store, each with threads of its own, remain"
+    assert driver.retries() == 0
 
     with s3.failing(every_nth=7):
         driver.join("c", ["a", "b", "c"])
         driver.wait_for_batches()
+    driver.wait_until(lambda: driver.retries() > 0, "repeated requests are counted")
     with s3.failing(delay_s=0.2):
         driver.wait_for_batches()
     assert driver.ends == [], "refused and slow requests are repeated"

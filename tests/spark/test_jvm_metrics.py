@@ -1,8 +1,10 @@
-"""Memory and garbage collection of Spark's JVM, as metrics of the process that started it."""
+"""Memory, garbage collection and client errors of Spark's JVM, as metrics of the process that started it."""
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.support.closed_port import closed_port
+from tests.support.waiting import wait_until
 from wakeroll_pipeline.metrics.jvm_metrics import JvmMetrics
 
 pytestmark = pytest.mark.spark
@@ -36,3 +38,24 @@ def test_the_metrics_follow_memory_and_garbage_collection_of_a_real_jvm(spark):
     assert sum(seconds.values()) < sum(later.values()) < 600
     metrics.sample()
     assert figures("wakeroll_jvm_gc_collections_total").keys() == after.keys()
+
+
+def test_the_errors_of_kafkas_clients_in_the_jvm_are_counted(spark):
+    """The log has one line per minute of them, so it does not show how often a client tries."""
+    registry = CollectorRegistry()
+    metrics = JvmMetrics(registry)
+    metrics.watch(spark._jvm)
+
+    def errors() -> float:
+        metrics.sample()
+        return registry.get_sample_value("wakeroll_jvm_kafka_client_errors_total") or 0.0
+
+    before = errors()
+    with closed_port() as port:
+        properties = spark._jvm.java.util.Properties()
+        properties.put("bootstrap.servers", f"127.0.0.1:{port}")
+        client = spark._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        try:
+            wait_until(lambda: errors() >= before + 3, "three attempts to connect are counted")
+        finally:
+            client.close(spark._jvm.java.time.Duration.ZERO)
