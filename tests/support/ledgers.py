@@ -1,5 +1,6 @@
 """Ledgers made without a broker: what clients and the observer append, what is decided about it, and their tables."""
 
+import random
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
@@ -277,6 +278,36 @@ def a_day() -> Story:
     story.pass_seconds(5)
     story.commit("audit", 400)
     story.pass_seconds(5)
+    return story
+
+
+def any_story(seed: int) -> Story:
+    """Tell what some clients do in some order: they join, commit, leave or crash, and topics get more queues."""
+    chance, story = random.Random(seed), Story()
+    queues = {topic: chance.randint(1, 5) for topic in ("orders", "payments")}
+    for topic, number in queues.items():
+        story.route(topic, number, ends=chance.randint(0, 50))
+    alive: set[tuple[str, str]] = set()
+    for _ in range(chance.randint(10, 30)):
+        who = chance.choice(("audit", "billing", "mail")), chance.choice(("c1", "c2", "c3"))
+        match chance.randint(0, 9):
+            case 0 | 1 | 2 | 3 if who not in alive:
+                story.join(*who, *chance.sample(sorted(queues), chance.randint(1, 2)))
+                alive.add(who)
+            case 4 if who in alive:
+                story.leave(*who)
+                alive.discard(who)
+            case 5:
+                story.commit(who[0], chance.randint(1, 50))
+            case 6:
+                topic = chance.choice(sorted(queues))
+                queues[topic] += 1
+                story.route(topic, queues[topic], ends=60)
+            case 7:
+                story.snapshot()
+            case _:
+                story.pass_seconds(chance.randint(1, 20))
+    story.pass_seconds(chance.choice((2, 60)))
     return story
 
 

@@ -14,6 +14,7 @@ from tests.support.ledgers import a_day, two_eras
 from wakeroll_model.decisions import Kind
 from wakeroll_model.records import Record, read_event
 from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.cli.answer_schemas import answer_schemas
 from wakeroll_pipeline.questions.json_schemas import schemas
 
 ROOT = Path(__file__).parents[2]
@@ -30,10 +31,13 @@ def validator(name: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(json.loads((FOLDER / name).read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("name", sorted(schemas()))
+ALL = {**schemas(), **answer_schemas()}
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
 def test_the_files_are_those_of_the_declarations(name, request):
     """``pytest --rewrite`` writes them."""
-    path, text = FOLDER / name, json.dumps(schemas()[name], indent=2) + "\n"
+    path, text = FOLDER / name, json.dumps(ALL[name], indent=2) + "\n"
     if request.config.getoption("--rewrite"):
         path.write_text(text, encoding="utf-8")
 

@@ -1,7 +1,6 @@
 """One view of a group: all commands that show groups agree, with each other and with the decisions on record."""
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from msgspec import structs
 
 from tests.support.delta_tables import write_assignments, write_tables
 from tests.support.earlier_states import without_facts
-from tests.support.ledgers import Story, a_day, three_days
+from tests.support.ledgers import Story, a_day, any_story, three_days
 from wakeroll_model.snapshot_proof import proven
 from wakeroll_pipeline.ledger import delta_files
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
@@ -20,37 +19,6 @@ from wakeroll_pipeline.live import earlier_rebalances
 from wakeroll_pipeline.live.view_structs import GroupView
 
 Ask = Callable[..., dict[str, Any]]
-GROUPS = ("audit", "billing", "mail")
-
-
-def any_story(seed: int) -> Story:
-    """Return what some clients do in some order: they join, commit, leave or crash, and topics get more queues."""
-    chance, story = random.Random(seed), Story()
-    queues = {topic: chance.randint(1, 5) for topic in ("orders", "payments")}
-    for topic, count in queues.items():
-        story.route(topic, count, ends=chance.randint(0, 50))
-    alive: set[tuple[str, str]] = set()
-    for _ in range(chance.randint(10, 30)):
-        who = chance.choice(GROUPS), chance.choice(("c1", "c2", "c3"))
-        match chance.randint(0, 9):
-            case 0 | 1 | 2 | 3 if who not in alive:
-                story.join(*who, *chance.sample(sorted(queues), chance.randint(1, 2)))
-                alive.add(who)
-            case 4 if who in alive:
-                story.leave(*who)
-                alive.discard(who)
-            case 5:
-                story.commit(who[0], chance.randint(1, 50))
-            case 6:
-                topic = chance.choice(sorted(queues))
-                queues[topic] += 1
-                story.route(topic, queues[topic], ends=60)
-            case 7:
-                story.snapshot()
-            case _:
-                story.pass_seconds(chance.randint(1, 20))
-    story.pass_seconds(chance.choice((2, 60)))
-    return story
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "acls": "acls_command",
     },
     "Look back": {
+        "happened": "happened_command",
         "explain": "explain_command",
         "replay": "replay_command",
         "what-if": "what_if_command",

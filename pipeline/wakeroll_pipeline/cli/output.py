@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -52,6 +53,15 @@ def first_of(names: Sequence[str]) -> str:
     """Return the first names of groups as text, and how many more there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED]) or 'none yet'}{more}"
+
+
+@contextmanager
+def quiet_if_closed() -> Iterator[None]:
+    """End without an error if the reader of a pipe has ended."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered would fail at the exit
 
 
 class Answer(NamedTuple):

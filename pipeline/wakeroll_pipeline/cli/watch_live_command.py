@@ -1,11 +1,8 @@
 """The `watch` command: the live view of all groups, or of one, in a terminal or as a stream of lines."""
 
-import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
@@ -17,7 +14,7 @@ from rich.text import Text
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.live_answer import archived_model, followed, without_collections
 from wakeroll_pipeline.cli.options import BrokerOptions
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.output import Output, quiet_if_closed
 from wakeroll_pipeline.ledger.known_groups import unknown_group
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 
@@ -34,7 +31,8 @@ _REDRAW_S = 1.0
 """A terminal is redrawn after this time without a change (s): ages grow."""
 
 WatchedGroup = Annotated[
-    str | None, typer.Argument(metavar="[GROUP]", help="Show this group only; default: all groups.")
+    str | None,
+    typer.Argument(metavar="[GROUP]", help="Show this group only; default: all groups."),
 ]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON document per change, one per line.")]
 Once = Annotated[bool, typer.Option("--once", help="Print the current state once, and end.")]
@@ -53,10 +51,10 @@ def watch(
     settings = deployment.settings()
     stop = StopSignals(at_once=_leave).asked
     if not settings.bootstrap:
-        with _quiet_if_closed():
+        with quiet_if_closed():
             _print_once(_Watched(archived_model(settings, out, group), group), as_json)
         return
-    with _quiet_if_closed(), followed(settings) as brokers:
+    with quiet_if_closed(), followed(settings) as brokers:
         watched = _Watched(brokers.model, group)
         if out.is_terminal and not out.is_dumb_terminal and not once and not as_json:
             _show(watched, stop)
@@ -124,15 +122,6 @@ def _write(view: "GroupsView | GroupView", as_json: bool) -> None:
         return
     out.print(_screen(view, out, None))
     out.file.flush()
-
-
-@contextmanager
-def _quiet_if_closed() -> Iterator[None]:
-    """End without an error if the reader of a pipe has ended."""
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered would fail at the exit
 
 
 def _show(watched: _Watched, stop: threading.Event) -> None:

@@ -181,11 +181,11 @@ class DuckLedger:
             views: names of the views that will be asked; all of them take DuckDB 0.1 s.
         """
         connection = duckdb.connect()
-        _configure(connection, self.warehouse)
+        configure(connection, self.warehouse)
         for table in TABLES.values():
             period = None if from_ms is None or table is SNAPSHOTS else Period(table.at, from_ms, to_ms)
             _create_table(connection, self.warehouse, self.opened, table, period)
-        _create_views(connection, views)
+        create_views(connection, views)
         return DuckLedger(connection, self.warehouse, self.opened)
 
     def begin_behind(self, table: Table, is_old: str, part: Part | None = None) -> None:
@@ -236,11 +236,11 @@ class DuckLedger:
             if view not in VIEWS:
                 columns.setdefault(view, {})[column] = type_
         with duckdb.connect() as plan:
-            _configure(plan, None)
+            configure(plan, None)
             for name, its in columns.items():
                 defined = ", ".join(f"{quoted(column)} {type_}" for column, type_ in its.items())
                 plan.execute(f"create table {quoted(name)} ({defined})")
-            _create_views(plan)
+            create_views(plan)
             return ranges_of(plan, query, TABLES)
 
     def reading(self, table: Table, part: Part) -> str:
@@ -399,11 +399,11 @@ def open_tables(
     """
     place = Place.of(warehouse)
     opened = Opened(*_find_tables(place, versions, at_one_moment=at_one_moment))
-    _configure(connection, place)
+    configure(connection, place)
     for table in TABLES.values() if only is None else (only,):
         _create_table(connection, place, opened, table)
     if only is None:
-        _create_views(connection)
+        create_views(connection)
     return opened
 
 
@@ -425,7 +425,8 @@ def _create_table(
         connection.execute(f"create view {table.name} as {_failing(table, unreadable[table.name])}")
 
 
-def _create_views(connection: duckdb.DuckDBPyConnection, asked: Container[str] = VIEWS) -> None:
+def create_views(connection: duckdb.DuckDBPyConnection, asked: Container[str] = VIEWS) -> None:
+    """Create the views with these names on the tables of a connection."""
     for name, sql in views("duckdb"):
         if name in asked:
             connection.execute(f"create view {name} as {sql}")
@@ -554,7 +555,8 @@ def bytes_of(warehouse: Folder) -> int:
     return Opened(*_find_logs(Place.of(warehouse), None)).size
 
 
-def _configure(connection: duckdb.DuckDBPyConnection, place: Place | None) -> None:
+def configure(connection: duckdb.DuckDBPyConnection, place: Place | None) -> None:
+    """Set what the queries of the project expect, and let the connection read a remote warehouse; None: no files."""
     settings = {
         # As in Spark: null comes first, and last in descending order.
         "default_null_order": "nulls_first_on_asc_last_on_desc",
@@ -581,16 +583,16 @@ def _reading(table: Table, delta: DeltaTable | None, folder: Place, part: Part |
     Without a Delta table, there are no rows.
     """
     rows = reading(delta, folder, [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)], part)
-    return f"select {', '.join(_shown(table))} from ({rows}) as files"
+    return f"select {', '.join(shown_columns(table))} from ({rows}) as files"
 
 
 def _failing(table: Table, problem: UnreadableTable) -> str:
     """Return a query with the columns of a table, which fails with the message of a problem if any row is read."""
     failing = failing_query([(column.name, in_duckdb(column.type)) for column in columns_of(table.row)], problem)
-    return f"select {', '.join(_shown(table))} from ({failing}) as files"
+    return f"select {', '.join(shown_columns(table))} from ({failing}) as files"
 
 
-def _shown(table: Table) -> Iterator[str]:
+def shown_columns(table: Table) -> Iterator[str]:
     """Yield the columns of a table, and behind `shard` the column `era` of a table that has one row per decision."""
     for column in columns_of(table.row):
         yield quoted(column.name)

@@ -72,7 +72,7 @@ class SharedLedger:
             with self._lock:
                 known = self._extent
             if known is None:
-                known = _extent_of(ledger)
+                known = extent_of(ledger)
                 with self._lock:
                     if self._opened is not None and self._opened.versions == ledger.versions:
                         self._extent = known
@@ -108,7 +108,7 @@ class SharedLedger:
         return opened
 
 
-def _extent_of(ledger: DuckLedger) -> Period:
+def extent_of(ledger: DuckLedger) -> Period:
     """Return the log time of the first and of the last archived record; both are None if there is no record.
 
     Raises:

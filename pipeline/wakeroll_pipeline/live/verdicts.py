@@ -9,6 +9,8 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from wakeroll.epoch_ms import EpochMs
+
 Kind = Literal[
     "abandoned",
     "stalled",
@@ -239,6 +241,18 @@ def _unknown(facts: GroupFacts) -> str:
     if not facts.unknown:
         return ""
     return f"; the lag of {facts.unknown} {'queue' if facts.unknown == 1 else 'queues'} is not known"
+
+
+def clock(at_ms: int | None, as_of_ms: int) -> str:
+    """Return a time in UTC, without the date if that is the date of `as_of_ms`.
+
+    >>> clock(1_782_871_200_500, 1_782_871_300_000), clock(None, 0)
+    ('02:00:00', '-')
+    """
+    if at_ms is None:
+        return "-"
+    date, _, time = str(EpochMs(max(at_ms, 0))).partition("T")
+    return time[:8] if date == str(EpochMs(max(as_of_ms, 0))).partition("T")[0] else f"{date} {time[:8]}"
 
 
 def duration(ms: int) -> str:

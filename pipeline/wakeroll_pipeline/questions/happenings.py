@@ -5,11 +5,21 @@ from typing import Literal
 
 from msgspec import Struct
 
+from wakeroll.epoch_ms import EpochMs
+from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import SHARD_SQL
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll_pipeline.ledger.ledger import Row, Value
+from wakeroll_pipeline.questions.missing_history import missing_history
 
+DEFAULT_MS = 3_600_000
+"""Length of a period whose begin is not named (ms)."""
+BEFORE_MS = 3_600_000
+"""Time before a period (ms) whose rows may be needed: a member may expire before its queues find other owners."""
+
+VIEWS = ("memberships", "rebalances", "handovers", "rejections", "fencings", "silences")
+"""Views that are asked."""
 HappeningKind = Literal["member", "rebalance", "hand-over", "reset", "rejection"]
 
 
@@ -62,8 +72,83 @@ class Happenings(Struct, frozen=True, kw_only=True):
     events: Sequence[Happening]
 
 
+class Happened(Struct, frozen=True, kw_only=True):
+    """The answer to what happened in a period."""
+
+    from_ms: int
+    """Begin of the period in log time (epoch ms), inclusive."""
+    to_ms: int
+    """Its end (epoch ms), inclusive."""
+    group_id: str
+    """Empty for all groups."""
+    happened: Happenings
+    missing: Sequence[str] = ()
+    """Decisions and records that are missing, and may be of this period, as phrases."""
+
+
+def period_of(first_ms: int, last_ms: int, from_ms: int | None, to_ms: int | None) -> tuple[int, int]:
+    """Return begin and end of a period (epoch ms): without an end, that of the log; without a begin, an hour before.
+
+    Args:
+        first_ms: log time of the first record (epoch ms).
+        last_ms: log time of the last record (epoch ms).
+        from_ms: begin of the period; None: it is not named.
+        to_ms: its end, inclusive; None: it is not named.
+
+    Raises:
+        InvalidUsage: the begin is after the end, or the log has no record of the period.
+    """
+    end_ms = last_ms if to_ms is None else to_ms
+    begin_ms = end_ms - min(DEFAULT_MS, max(end_ms - first_ms, 0)) if from_ms is None else from_ms
+    nothing = f"the archived log has records from {EpochMs(first_ms)} to {EpochMs(last_ms)}, none in this period"
+    if end_ms < first_ms or begin_ms > last_ms:
+        raise InvalidUsage(nothing)
+    if begin_ms > end_ms:
+        raise InvalidUsage(f"from is {EpochMs(begin_ms)}; it must not be after to, which is {EpochMs(end_ms)}")
+    return begin_ms, end_ms
+
+
+def happened(
+    ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str = "", *, limit: int | None = None, skip: int = 0
+) -> Happened:
+    """Return what happened in a period, and what is missing in its history.
+
+    Args:
+        ledger: the open ledger. Of its tables, only those that it opens itself are asked, so that the time does not
+            grow with the age of the ledger.
+        from_ms: as for `happenings`.
+        to_ms: as for `happenings`.
+        group_id: as for `happenings`.
+        limit: as for `happenings`.
+        skip: as for `happenings`.
+    """
+    found = happenings_nearby(ledger, from_ms, to_ms, group_id, limit=limit, skip=skip)
+    with ledger.within(views=()) as whole:
+        missing = missing_history(whole, group_id, from_ms, to_ms)
+    return Happened(from_ms=from_ms, to_ms=to_ms, group_id=group_id, happened=found, missing=missing)
+
+
+def happenings_nearby(
+    ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str = "", *, limit: int | None = None, skip: int = 0
+) -> Happenings:
+    """Return `happenings` from the files of the period only, of the tables that `ledger` opens itself."""
+    with ledger.within(from_ms - BEFORE_MS, to_ms, VIEWS) as near:
+        return happenings(near, from_ms, to_ms, group_id, limit=limit, skip=skip)
+
+
+def refuse_if_unknown(ledger: DuckLedger, found: Happened) -> None:
+    """Reject an answer without events about a group that does not exist.
+
+    Raises:
+        InvalidUsage: the tables hold no decision about the group.
+    """
+    if found.group_id and not found.happened.total:
+        with ledger.within(views=()) as whole:
+            refuse_unknown_group(whole, found.group_id)
+
+
 def happenings(
-    ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str = "", *, limit: int = 100, skip: int = 0
+    ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str = "", *, limit: int | None = None, skip: int = 0
 ) -> Happenings:
     """Return what happened in a period, oldest first.
 
@@ -75,14 +160,9 @@ def happenings(
         from_ms: begin of the period in log time (epoch ms), inclusive.
         to_ms: its end, inclusive.
         group_id: a group; empty for all groups.
-        limit: most events to return.
+        limit: most events to return; None: all.
         skip: number of events to leave out before the first one.
-
-    Raises:
-        InvalidUsage: the tables hold no decision about the group.
     """
-    if group_id:
-        refuse_unknown_group(ledger, group_id)
     values: dict[str, Value] = {"from_ms": from_ms, "to_ms": to_ms}
     where = "at_ms >= $from_ms and at_ms <= $to_ms"
     if group_id:
@@ -96,7 +176,7 @@ def happenings(
     )
     rows = ledger.rows(
         f"select *, max(at_ms) over (partition by {SHARD_SQL} order by era, seq) as placed_ms from ({happened}) "
-        f"order by placed_ms, {SHARD_SQL}, era, seq limit {limit} offset {skip}",
+        f"order by placed_ms, {SHARD_SQL}, era, seq limit {'all' if limit is None else limit} offset {skip}",
         **values,
     )
     counts = [Count(kind=row.kind, what=row.what, number=row.number, moved=row.moved) for row in counted]

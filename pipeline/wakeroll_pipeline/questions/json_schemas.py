@@ -25,12 +25,13 @@ def schemas() -> Mapping[str, dict[str, Any]]:
                 enum = found["properties"][field]["enum"]
                 enum.extend(word for word in words if word not in enum)
     return {
-        "decisions.json": _titled(decisions, "A decision: a value of the column `json` of the table `decisions`"),
-        "events.json": _titled(msgspec.json.schema(AnyEvent), "An event: a record of a control topic of wakeroll"),
+        "decisions.json": titled(decisions, "A decision: a value of the column `json` of the table `decisions`"),
+        "events.json": titled(msgspec.json.schema(AnyEvent), "An event: a record of a control topic of wakeroll"),
     }
 
 
-def _titled(schema: dict[str, Any], title: str) -> dict[str, Any]:
+def titled(schema: dict[str, Any], title: str) -> dict[str, Any]:
+    """Return a schema of msgspec in the dialect of the files, with a title."""
     for part in _objects(schema):
         if isinstance(pattern := part.get("pattern"), str):
             # In JSON Schema, a pattern is a regular expression of ECMA 262.

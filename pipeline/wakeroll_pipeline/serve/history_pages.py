@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 
 import msgspec
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import queue_of
 from wakeroll_model.queue import Queue
@@ -16,31 +16,20 @@ from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_model.what_if import NotPlayable, Prediction, predict
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.questions.explain import Explanation, explain_nearby
-from wakeroll_pipeline.questions.happenings import Happenings, happenings
-from wakeroll_pipeline.questions.missing_history import missing_history
+from wakeroll_pipeline.questions.happening_rows import NOTHING, happening_rows, kind_counts
+from wakeroll_pipeline.questions.happenings import Happened, happened, period_of, refuse_if_unknown
 from wakeroll_pipeline.questions.what_if_answers import document_of, notes_of, words_of
-from wakeroll_pipeline.serve.event_rows import event_rows, kind_counts
 from wakeroll_pipeline.serve.no_answer import NoAnswer
 from wakeroll_pipeline.serve.page_builder import PageBuilder, json_answer, moment_of
 from wakeroll_pipeline.serve.page_queries import PER_PAGE, Slice, group_query
 from wakeroll_pipeline.serve.page_regions import PageRegions
 from wakeroll_pipeline.serve.what_if_query import WhatIfQuery, strategy_names, table_of, what_if_query
 
-DEFAULT_MS = 3_600_000
-"""Length of a period whose begin is not named (ms)."""
 
+class HappenedPage(Happened, frozen=True, kw_only=True):
+    """A page of the answer to what happened in a period."""
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to what happened in a period."""
-
-    from_ms: int
-    to_ms: int
-    group_id: str
-    """Empty for all groups."""
     page: int
-    happened: Happenings
-    missing: Sequence[str] = ()
-    """Decisions and records that are lost on record, and may be of this period, as phrases."""
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,40 +98,38 @@ class HistoryPages:
             found=found,
             group_id=found.group_id,
             shown=shown,
-            rows=list(event_rows(found.happened.events)),
+            rows=list(happening_rows(found.happened.events)),
             counts=list(kind_counts(found.happened.counts)),
+            nothing=NOTHING,
         )
 
     async def happened_json(self, request: Request) -> Response:
         """Return what happened between two moments."""
         return json_answer(await self._happened(request))
 
-    async def _happened(self, request: Request) -> Happened:
+    async def _happened(self, request: Request) -> HappenedPage:
         history = self._pages.past()
         extent = await history.extent()
         if extent.first_ms is None or extent.last_ms is None:
             raise NoAnswer(extent.reason, 404)
         given = request.query_params
-        end = given.get("to", "").strip() or given.get("at", "").strip()
-        to_ms = int(moment_of(end, "to")) if end else extent.last_ms
-        begin = given.get("from", "").strip()
-        from_ms = int(moment_of(begin, "from")) if begin else to_ms - min(DEFAULT_MS, max(to_ms - extent.first_ms, 0))
-        if from_ms > to_ms:
-            raise NoAnswer(f"from is {EpochMs(from_ms)}; it must not be after to, which is {EpochMs(to_ms)}")
-        if to_ms < extent.first_ms or from_ms > extent.last_ms:
-            raise NoAnswer(
-                f"the archived log has records from {EpochMs(extent.first_ms)} to {EpochMs(extent.last_ms)}, none in "
-                "this period"
+        begin, end = given.get("from", "").strip(), given.get("to", "").strip() or given.get("at", "").strip()
+        try:
+            from_ms, to_ms = period_of(
+                extent.first_ms,
+                extent.last_ms,
+                int(moment_of(begin, "from")) if begin else None,
+                int(moment_of(end, "to")) if end else None,
             )
-        group_id = request.path_params.get("group_id", "")
-        page = group_query(given).page
+        except InvalidUsage as error:
+            raise NoAnswer(str(error)) from None
+        group_id, page = request.path_params.get("group_id", ""), group_query(given).page
 
-        found = await history.ask(lambda ledger: _happened(ledger, from_ms, to_ms, group_id, page))
-        missing = await history.ask(lambda ledger: missing_history(ledger, group_id, from_ms, to_ms))
-        pages = max(1, -(-found.total // PER_PAGE))
+        found = await history.ask(lambda ledger: _happened(ledger, from_ms, to_ms, group_id, page), SNAPSHOTS)
+        pages = max(1, -(-found.happened.total // PER_PAGE))
         if page > pages:
             raise NoAnswer(f"page is {page}; this period has {pages}")
-        return Happened(from_ms=from_ms, to_ms=to_ms, group_id=group_id, page=page, happened=found, missing=missing)
+        return HappenedPage(page=page, **structs.asdict(found))
 
     # --- why ---
 
@@ -243,16 +230,18 @@ def _what_if_query(request: Request) -> WhatIfQuery:
         raise NoAnswer(str(error)) from None
 
 
-def _happened(ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str, page: int) -> Happenings:
+def _happened(ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str, page: int) -> Happened:
     """Return a page of events.
 
     Raises:
         NoAnswer: the tables do not hold the group.
     """
+    found = happened(ledger, from_ms, to_ms, group_id, limit=PER_PAGE, skip=(page - 1) * PER_PAGE)
     try:
-        return happenings(ledger, from_ms, to_ms, group_id, limit=PER_PAGE, skip=(page - 1) * PER_PAGE)
+        refuse_if_unknown(ledger, found)
     except InvalidUsage as error:
         raise NoAnswer(str(error), 404) from None
+    return found
 
 
 def _explained(ledger: DuckLedger, group_id: str, queue: Queue, at_ms: int | None) -> Explanation:

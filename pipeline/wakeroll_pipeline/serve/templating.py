@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
 from wakeroll.epoch_ms import EpochMs
-from wakeroll_pipeline.live.verdicts import LABELS, duration
+from wakeroll_pipeline.live.verdicts import LABELS, clock, duration
 from wakeroll_pipeline.live.view_structs import LaneRow, PeriodRow
 from wakeroll_pipeline.serve.access.page_frame import Frame
 
@@ -73,18 +73,6 @@ def link_here(context: Context, path: str, **params: object) -> str:
 def iso(at_ms: int) -> str:
     """Return a time in ISO 8601."""
     return str(EpochMs(max(at_ms, 0)))
-
-
-def clock(at_ms: int | None, as_of_ms: int) -> str:
-    """Return a time in UTC, without the date if that is the date of `as_of_ms`.
-
-    >>> clock(1_782_871_200_500, 1_782_871_300_000), clock(None, 0)
-    ('02:00:00', '-')
-    """
-    if at_ms is None:
-        return "-"
-    date, _, time = iso(at_ms).partition("T")
-    return time[:8] if date == iso(as_of_ms).partition("T")[0] else f"{date} {time[:8]}"
 
 
 def plural(number: int, one: str, many: str = "") -> str:

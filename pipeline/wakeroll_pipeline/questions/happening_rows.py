@@ -1,4 +1,4 @@
-"""Rows of the page of events: hand-overs that one record caused between the same two clients are one row."""
+"""Events as rows for people: hand-overs that one record caused between the same two clients are one row."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -9,6 +9,8 @@ from wakeroll_pipeline.questions.happenings import Count, Happening, HappeningKi
 
 NAMED = 40
 """Queues that a row names."""
+NOTHING = "Nothing: no change of members, rebalance, hand-over, reset or rejection."
+"""Sentence about a period without events."""
 
 _PLURALS = {
     "member": ("change of members", "changes of members"),
@@ -19,15 +21,13 @@ _PLURALS = {
 }
 
 
-class EventRow(Struct, frozen=True, kw_only=True):
+class HappeningRow(Struct, frozen=True, kw_only=True):
     """One row."""
 
     first: Happening
     text: str
-    took_ms: int | None
-    """Longest time of its hand-overs (ms); None if none is known."""
-    silent_ms: int | None
-    """Longest silence of an owner before it expired (ms); None if none did."""
+    notes: list[str]
+    """The longest silence of an owner before it expired, and the longest time of the hand-overs, as far as known."""
 
 
 class KindCount(Struct, frozen=True, kw_only=True):
@@ -38,25 +38,20 @@ class KindCount(Struct, frozen=True, kw_only=True):
     parts: list[str]
 
 
-def event_rows(events: Sequence[Happening]) -> Iterator[EventRow]:
+def happening_rows(events: Sequence[Happening]) -> Iterator[HappeningRow]:
     """Yield the rows of consecutive events."""
     for (kind, *_), found in groupby(events, _together):
         rows = list(found)
         if kind != "hand-over" or len(rows) == 1:
             for one in rows:
-                yield EventRow(first=one, text=one.text, took_ms=one.took_ms, silent_ms=one.silent_ms)
+                yield HappeningRow(first=one, text=one.text, notes=_notes([one]))
             continue
         first = rows[0]
         queues = ", ".join(one.queue for one in rows[:NAMED]) + (
             f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
         )
         text = f"{len(rows)} queues: {first.before or 'nobody'} → {first.after or 'nobody'} ({first.what}): {queues}"
-        yield EventRow(
-            first=first,
-            text=text,
-            took_ms=_longest(one.took_ms for one in rows),
-            silent_ms=_longest(one.silent_ms for one in rows),
-        )
+        yield HappeningRow(first=first, text=text, notes=_notes(rows))
 
 
 def kind_counts(counts: Sequence[Count]) -> Iterator[KindCount]:
@@ -69,6 +64,12 @@ def kind_counts(counts: Sequence[Count]) -> Iterator[KindCount]:
 
 def _together(one: Happening) -> tuple[str, ...]:
     return one.kind, one.group_id, one.record, one.before, one.after, one.what
+
+
+def _notes(rows: Sequence[Happening]) -> list[str]:
+    silent_ms, took_ms = _longest(one.silent_ms for one in rows), _longest(one.took_ms for one in rows)
+    notes = [] if silent_ms is None else [f"after {silent_ms:,} ms of silence"]
+    return notes if took_ms is None else [*notes, f"took {took_ms:,} ms"]
 
 
 def _longest(times: Iterable[int | None]) -> int | None:

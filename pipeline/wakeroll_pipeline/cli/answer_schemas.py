@@ -1,0 +1,21 @@
+"""JSON Schemas of the answers of commands: see `wakeroll_pipeline.questions.json_schemas`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from wakeroll_pipeline.questions.happenings import Happened
+from wakeroll_pipeline.questions.json_schemas import titled
+
+_ANSWERS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
+    "happened": (Happened, "`wakeroll happened --json`"),
+}
+
+
+def answer_schemas() -> Mapping[str, dict[str, Any]]:
+    """Return file name -> schema of the answer of a command."""
+    return {
+        f"{name}.json": titled(msgspec.json.schema(declared), f"The answer of {command}")
+        for name, (declared, command) in _ANSWERS.items()
+    }
