@@ -1,5 +1,6 @@
 """The operator's side on a real broker, with the real machine and real consumers: offsets reset, settings changed."""
 
+import json
 import re
 import shlex
 import uuid
@@ -9,6 +10,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import jsonschema
 import pytest
 from confluent_kafka.admin import NewPartitions
 
@@ -24,6 +26,7 @@ from wakeroll_model import feature_levels
 from wakeroll_model.decisions import Offset, Rejected
 from wakeroll_model.events import Commit, CommittedOffset, Configure, Level, Reset
 from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.cli.answer_schemas import answer_schemas
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
@@ -529,3 +532,14 @@ def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator
     asked = [event for event in coordinator.heard if getattr(event, "group_id", None) == group_id]
     assert [event.asked for event in asked if isinstance(event, Reset)] == ["to the first message"]
     assert [event.profile for event in asked if isinstance(event, Configure)] == ["rocketmq"]
+
+    where = ["--topic", topic, "--bootstrap", names["host:9092"], "--prefix", coordinator.connection.topics.prefix]
+    for mode, recorded in ([], []), (["--execute"], [(0, 3), (1, 3)]):
+        code, told, complaint = wakeroll("reset-offsets", group_id, "--to-offset", "3", *mode, "--json", *where)
+        document = json.loads(told)
+        assert (code, document["is_executed"], document["asked"]) == (0, bool(mode), "to offset 3"), complaint
+        assert [(one["queue"]["queue_id"], one["offset"], one["difference"]) for one in document["rows"]] == [
+            (0, 3, 3), (1, 3, 3)
+        ]  # fmt: skip
+        assert [(one["queue"]["queue_id"], one["offset"]) for one in document["recorded"]] == recorded
+        jsonschema.validate(document, answer_schemas()["plan.json"])

@@ -1,9 +1,11 @@
 """The dead letters of a group on a real broker: listed, shown, sent again and dropped, in Python and as a command."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import jsonschema
 import pytest
 from confluent_kafka import Message, TopicPartition
 
@@ -11,6 +13,7 @@ from tests.support.waiting import wait_until
 from wakeroll import Consumer, DeadLetter, DeadLetters, InvalidUsage, Origin, origin_of
 from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll_model.retry_topics import dead_letter_topic_of, retry_topic_of
+from wakeroll_pipeline.cli.answer_schemas import answer_schemas
 from wakeroll_pipeline.cli.app import run_app
 
 pytestmark = pytest.mark.e2e
@@ -196,8 +199,14 @@ def test_the_command_line_lists_shows_sends_and_drops(coordinator, group_id, top
     code, shown = dlq("--show", "4")
     assert code == 0
     assert [word for word in ("order 4", "key 4", "region", "offset 4") if word not in shown] == []
+    documents = [json.loads(dlq(*words, "--json")[1]) for words in (("--limit", "2"), ("--show", "4"))]
+    assert (documents[0]["total"], [one["number"] for one in documents[0]["letters"]]) == (5, [0, 1])
+    assert (documents[1]["letter"]["key"], documents[1]["letter"]["value"]) == ("key 4", "order 4")
     assert dlq("--resend", "0,2-3") == (0, "sent again: 3\n")
-    assert dlq("--drop", "all") == (0, "dropped: 2\n")
+    documents.append(json.loads(dlq("--drop", "all", "--json")[1]))
+    assert documents[2] == {"group_id": group_id, "dropped": 2}
+    for document in documents:
+        jsonschema.validate(document, answer_schemas()["dlq.json"])
     assert "no such customer" not in dlq()[1]
 
 

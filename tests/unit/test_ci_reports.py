@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -14,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.damaged_tables import lose_a_file
 from tests.support.delta_tables import write_assignments, write_tables
 from tests.support.ledgers import a_day
+from wakeroll_pipeline.cli.answer_schemas import answer_schemas
 from wakeroll_pipeline.cli.ci_reports import Case, RunClock, write_junit
 from wakeroll_pipeline.questions.tables_looked_at import StreamSpan, TableLookedAt
 
@@ -85,6 +87,7 @@ def test_a_check_proves_what_it_looked_at(wakeroll, home):
     code, said, _ = wakeroll("check", "--json", "--junit", str(junit), "--run-name", "build 7", "--home", str(home))
 
     document = json.loads(said)
+    jsonschema.validate(document, answer_schemas()["check.json"])
     assert (code, document["exit_code"]) == (0, 0)
     assert (document["run"]["name"], document["run"]["command"], document["run"]["engine"]) == (
         "build 7", "check", "duckdb",
@@ -222,6 +225,8 @@ def test_a_result_is_written_although_the_tables_cannot_be_read(wakeroll, home, 
     code, said, complaint = wakeroll(command, "--json", "--junit", str(junit), "--home", str(home))
 
     assert (code, json.loads(said)["exit_code"]) == (3, 3)
+    if f"{command}.json" in answer_schemas():
+        jsonschema.validate(json.loads(said), answer_schemas()[f"{command}.json"])
     assert "events is missing" in complaint
     root = read_junit(junit)
     assert int(root.attrib["errors"]) > 0
@@ -236,6 +241,7 @@ def test_marts_have_one_case_per_model_and_test(wakeroll, home):
     code, said, _ = wakeroll("marts", "--json", "--junit", str(junit), "--home", str(home))
 
     document = json.loads(said)
+    jsonschema.validate(document, answer_schemas()["marts.json"])
     failed = [one for one in document["results"] if one["kind"] == "test" and one["status"] != "pass"]
     assert (code, document["exit_code"], [one["name"] for one in failed]) == (1, 1, ["a_handover_is_a_change_of_owner"])
     root = read_junit(junit)

@@ -89,3 +89,15 @@ def test_a_field_of_a_later_release_and_a_word_of_an_earlier_one_are_valid():
     said = {"kind": "membership", "group_id": "billing", "client_id": "c1", "change": "replaced", "epoch": 3}
 
     assert validator("decisions.json").is_valid(said | {"since": 7})
+
+
+def test_doctor_answers_in_its_schema(wakeroll, tmp_path):
+    """Nothing runs in this home: a script sees which checks fail, and what to do."""
+    code, said, complaint = wakeroll("doctor", "--json", "--home", str(tmp_path))
+    document = json.loads(said)
+
+    assert (code, complaint) == (document["exit_code"], "")
+    assert [one["fix"] for one in document["checks"] if one["name"] == "jobs"] == [
+        "start `wakeroll up` or `wakeroll run`"
+    ]
+    validator("doctor.json").validate(document)

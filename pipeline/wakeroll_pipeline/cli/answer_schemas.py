@@ -5,11 +5,17 @@ from typing import Any
 
 import msgspec
 
+from wakeroll_pipeline.cli.json_answers import CheckAnswer, DoctorAnswer, LettersAnswer, MartsAnswer, PlanAnswer
 from wakeroll_pipeline.questions.happenings import Happened
 from wakeroll_pipeline.questions.json_schemas import titled
 
 _ANSWERS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "happened": (Happened, "`wakeroll happened --json`"),
+    "doctor": (DoctorAnswer, "`wakeroll doctor --json`"),
+    "dlq": (LettersAnswer, "`wakeroll dlq --json`"),
+    "check": (CheckAnswer, "`wakeroll check --json`"),
+    "marts": (MartsAnswer, "`wakeroll marts --json`"),
+    "plan": (PlanAnswer, "`wakeroll reset-offsets --json` and `import-offsets --json`"),
 }
 
 

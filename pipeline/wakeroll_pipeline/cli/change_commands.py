@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.table import Table
 
@@ -17,7 +18,8 @@ from wakeroll.kick import keep_out_ms_of
 from wakeroll.operator_requests import ResetOutcome
 from wakeroll.reset import ResetPlan, ResetTarget, queue_of
 from wakeroll_model import config as defaults
-from wakeroll_pipeline.cli.options import BrokerOptions, By, GroupName, time_option
+from wakeroll_pipeline.cli.json_answers import PlanAnswer
+from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, time_option
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.settings import Settings
@@ -133,6 +135,7 @@ def reset_offsets(
     execute: Execute = False,
     dry_run: DryRun = False,
     by: By = None,
+    as_json: AsJson = False,
 ) -> None:
     """Reset the committed offsets of a group, also while members are online; without --execute, show the plan only."""
     _check_modes(execute, dry_run)
@@ -140,7 +143,7 @@ def reset_offsets(
     only = None if queue is None else queue_of(queue)
     settings = deployment.settings()
     with _admin(settings, signs=execute) as admin:
-        _carry_out(admin, admin.plan_reset(group, where, topic=topic, queue=only), execute, by)
+        _carry_out(admin, admin.plan_reset(group, where, topic=topic, queue=only), execute, by, as_json)
 
 
 def import_offsets(
@@ -151,6 +154,7 @@ def import_offsets(
     execute: Execute = False,
     dry_run: DryRun = False,
     by: By = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take over the committed offsets of a group of Kafka's own that has no members; without --execute, show the plan.
 
@@ -159,7 +163,7 @@ def import_offsets(
     _check_modes(execute, dry_run)
     settings = deployment.settings()
     with _admin(settings, signs=execute) as admin:
-        _carry_out(admin, admin.plan_import(group, kafka_group=from_group, topic=topic), execute, by)
+        _carry_out(admin, admin.plan_import(group, kafka_group=from_group, topic=topic), execute, by, as_json)
 
 
 def configure(
@@ -240,17 +244,22 @@ def _check_modes(execute: bool, dry_run: bool) -> None:
         raise InvalidUsage("--execute and --dry-run exclude each other; use only one of them")
 
 
-def _carry_out(admin: Admin, plan: ResetPlan, execute: bool, by: str | None) -> None:
+def _carry_out(admin: Admin, plan: ResetPlan, execute: bool, by: str | None, as_json: bool) -> None:
     """Show a plan, and carry it out if that is wanted."""
-    out.print(_plan_table(plan))
-    for note in plan.notes:
-        out.print(f"note: {note}", markup=False)
-    if not execute:
+    if not as_json:
+        out.print(_plan_table(plan))
+        for note in plan.notes:
+            out.print(f"note: {note}", markup=False)
+    outcome = None
+    if execute:
+        with out.status("waiting for the coordinator"):
+            outcome = admin.reset(plan, by=by)
+    if as_json:
+        print(msgspec.json.encode(PlanAnswer.of(plan, outcome)).decode())
+    elif outcome is None:
         out.print("nothing has changed; repeat the command with --execute to carry out the plan")
-        return
-    with out.status("waiting for the coordinator"):
-        outcome = admin.reset(plan, by=by)
-    out.print(_outcome_table(outcome))
+    else:
+        out.print(_outcome_table(outcome))
 
 
 @contextmanager

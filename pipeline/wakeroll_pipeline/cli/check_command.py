@@ -26,6 +26,7 @@ from wakeroll_pipeline.cli.ci_reports import (
     write_junit,
 )
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
+from wakeroll_pipeline.cli.json_answers import RuleRow
 from wakeroll_pipeline.cli.open_ledger import announce, ledger, reading, session, warehouse_of
 from wakeroll_pipeline.cli.options import AsJson, EngineName, NamedBrokerOptions, TablesAt, of_brokers
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -229,17 +230,17 @@ def _document(
 ) -> dict[str, Any]:
     """Return the document of `--json`, which docs/quality.md describes."""
     rules = [
-        {
-            "name": one.rule.name,
-            "suite": one.rule.suite,
-            "table": one.rule.table,
-            "sentence": one.rule.says,
-            "status": _status_of(one),
-            "broken": one.broken,
-            "rows": one.rows,
-            "looked_at": one.looked_at,
-            "reason": one.not_checked or one.skipped,
-        }
+        RuleRow(
+            name=one.rule.name,
+            suite=one.rule.suite,
+            table=one.rule.table,
+            sentence=one.rule.says,
+            status=_status_of(one),
+            broken=one.broken,
+            rows=one.rows,
+            looked_at=one.looked_at,
+            reason=one.not_checked or one.skipped,
+        )
         for one in outcomes
     ]
     counts = Counter(_status_of(one) for one in outcomes)

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
 
+import msgspec
 import typer
+from msgspec import structs
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +15,8 @@ from wakeroll.dead_letters import DeadLetters, Letter, Numbers
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import pairs_of
-from wakeroll_pipeline.cli.options import BrokerOptions, GroupName
+from wakeroll_pipeline.cli.json_answers import LetterRow, LettersAnswer, WholeLetter
+from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, GroupName
 from wakeroll_pipeline.cli.output import Output, first_of, plain
 
 out = Output(highlight=False)
@@ -52,6 +55,7 @@ def dlq(
     to_origin: ToOrigin = False,
     limit: Limit = 100,
     by: By = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the dead letters of a group, show one, send some to the group again, or drop them."""
     if sum(given is not None for given in (show, resend, drop)) > 1:
@@ -63,13 +67,43 @@ def dlq(
         if "all" in (resend, drop) or (show, resend, drop) == (None, None, None):
             _refuse_unknown(group, letters.groups())
         if show is not None:
-            _show(letters.get(show))
+            (_write_letter if as_json else _show)(group, letters.get(show))
         elif resend is not None:
-            out.print(f"sent again: {letters.resend(_numbers(resend), to_origin=to_origin, by=by)}")
+            resent = letters.resend(_numbers(resend), to_origin=to_origin, by=by)
+            _write_count(LettersAnswer(group_id=group, resent=resent), f"sent again: {resent}", as_json)
         elif drop is not None:
-            out.print(f"dropped: {letters.drop(_numbers(drop), by=by)}")
+            dropped = letters.drop(_numbers(drop), by=by)
+            _write_count(LettersAnswer(group_id=group, dropped=dropped), f"dropped: {dropped}", as_json)
         else:
-            _list(group, letters.open(), limit)
+            (_write_list if as_json else _list)(group, letters.open(), limit)
+
+
+def _write_count(answer: LettersAnswer, text: str, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(answer).decode())
+    else:
+        out.print(text)
+
+
+def _write_list(group: str, letters: Iterator[Letter], limit: int) -> None:
+    rows = [LetterRow.of(one) for one in islice(letters, limit)]
+    total = len(rows) + sum(1 for _ in letters)
+    print(msgspec.json.encode(LettersAnswer(group_id=group, total=total, letters=rows)).decode())
+
+
+def _write_letter(group: str, letter: Letter) -> None:
+    message = letter.message
+    whole = WholeLetter(
+        **structs.asdict(LetterRow.of(letter)),
+        key=_text_or_none(message.key()),
+        headers=[(name, _text_or_none(text)) for name, text in pairs_of(message)],
+        value=_text_or_none(message.value()),
+    )
+    print(msgspec.json.encode(LettersAnswer(group_id=group, letter=whole)).decode())
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else str(plain(value))
 
 
 def _refuse_unknown(group: str, known: list[str]) -> None:
@@ -122,7 +156,7 @@ def _list(group: str, letters: Iterator[Letter], limit: int) -> None:
         out.print(f"and {more} more; --limit lists more of them")
 
 
-def _show(letter: Letter) -> None:
+def _show(_group: str, letter: Letter) -> None:
     message, origin = letter.message, letter.origin
     table = Table(title=f"dead letter {letter.number}", show_header=False)
     table.add_column(no_wrap=True)

@@ -15,8 +15,10 @@ from wakeroll.errors import WakerollError
 from wakeroll.keys import warning_of
 from wakeroll_model import config, feature_levels
 from wakeroll_model.signing import Keys
-from wakeroll_pipeline.cli.options import BrokerOptions, Checkpoints
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS
+from wakeroll_pipeline.cli.json_answers import CheckRow, DoctorAnswer
+from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, Checkpoints
+from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.start_checks import start_checks
 from wakeroll_pipeline.cli.storage_checks import storage_checks
 from wakeroll_pipeline.kafka.control_topics import check_topics
@@ -42,16 +44,24 @@ out = Output(highlight=False, soft_wrap=True)
 def doctor(
     deployment: BrokerOptions,
     checkpoints: Checkpoints = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check Java, JARs, folders, disks, memory, keys, jobs, broker, topics and clock; exit code 1 if a check fails."""
     settings = deployment.settings(checkpoints=checkpoints)
+    if settings.bootstrap:
+        assert settings.connection, "a mistake in the settings is refused before anything is printed"
+    if as_json:
+        rows = [CheckRow(**one._asdict()) for one in _all(settings)]
+        code = HOLDS if all(one.ok for one in rows) else BROKEN
+        write_document(DoctorAnswer(exit_code=code, checks=rows))
+        raise typer.Exit(code)
     wrong = 0
     for check in _all(settings):
         mark = "[green]ok[/]   " if check.ok else "[red]wrong[/]"
         fix = f"; {check.fix}" if check.fix else ""
         out.print(f"{mark} {check.name:8} {escape(check.found + fix)}")
         wrong += not check.ok
-    raise typer.Exit(1 if wrong else 0)
+    raise typer.Exit(BROKEN if wrong else HOLDS)
 
 
 def _all(settings: Settings) -> Iterator[Check]:

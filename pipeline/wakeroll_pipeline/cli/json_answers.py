@@ -1,0 +1,202 @@
+"""What commands answer with ``--json``, as declarations; their JSON Schemas are in docs/schemas."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from wakeroll.dead_letters import Letter
+from wakeroll.operator_requests import ResetOutcome
+from wakeroll.reset import ResetPlan
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.cli.ci_reports import Run, Status
+from wakeroll_pipeline.questions.marts import BuildResult
+from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt
+
+
+class CheckRow(Struct, frozen=True, kw_only=True):
+    """One check of `doctor`."""
+
+    name: str
+    ok: bool
+    found: str
+    fix: str
+    """What to do; empty if nothing."""
+
+
+class DoctorAnswer(Struct, frozen=True, kw_only=True):
+    """The answer of `doctor`."""
+
+    exit_code: int
+    checks: Sequence[CheckRow]
+
+
+class LetterRow(Struct, frozen=True, kw_only=True):
+    """A dead letter."""
+
+    number: int
+    """Offset in the dead letter topic, which names it."""
+    at_ms: int
+    """Time at which it was stored (epoch ms)."""
+    queue: Queue
+    """Queue that the message was first delivered from."""
+    offset: int
+    """Offset of the message in that queue."""
+    attempts: int
+    """Number of attempts to process it."""
+    client_id: str
+    """Member whose handler failed last; empty if it is not known."""
+    error: str
+    """Error of the last attempt."""
+    trace_id: str
+    """Empty if there is none."""
+
+    @classmethod
+    def of(cls, letter: Letter) -> "LetterRow":
+        """Return the row of a letter."""
+        origin = letter.origin
+        return cls(
+            number=letter.number,
+            at_ms=letter.at_ms,
+            queue=origin.queue,
+            offset=origin.offset,
+            attempts=origin.attempt,
+            client_id=origin.client_id,
+            error=origin.error,
+            trace_id=origin.trace_id,
+        )
+
+
+class WholeLetter(LetterRow, frozen=True, kw_only=True):
+    """A dead letter with its message; bytes that are no UTF-8 are escaped."""
+
+    key: str | None
+    headers: Sequence[tuple[str, str | None]]
+    value: str | None
+
+
+class LettersAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer of `dlq`: one of the four parts."""
+
+    group_id: str
+    total: int | None = None
+    """Number of open letters."""
+    letters: Sequence[LetterRow] | None = None
+    """The oldest of them, at most `--limit`."""
+    letter: WholeLetter | None = None
+    """The letter of `--show`."""
+    resent: int | None = None
+    """Number of letters that `--resend` has sent again."""
+    dropped: int | None = None
+    """Number of letters that `--drop` has dropped."""
+
+
+class RuleRow(Struct, frozen=True, kw_only=True):
+    """The result of a data quality rule."""
+
+    name: str
+    suite: str
+    table: str
+    sentence: str
+    status: Status
+    broken: int
+    """Number of rows that break the rule."""
+    rows: Sequence[Mapping[str, Any]]
+    """The first of them."""
+    looked_at: int | None
+    """Number of rows that the rule was applied to; None if it compares tables."""
+    reason: str
+    """Why it was skipped or not checked; empty if it was checked."""
+
+
+class CheckAnswer(Struct, frozen=True, kw_only=True):
+    """The answer of `check`; with `problem`, the tables cannot be read, and the results are missing."""
+
+    exit_code: int
+    run: Run
+    counts: Mapping[str, int] | None = None
+    """Number of the rules, and of those with each status."""
+    tables: Sequence[TableLookedAt] | None = None
+    rules: Sequence[RuleRow] | None = None
+    data_docs: str | None = None
+    """Path of the Data Docs; None with `--no-docs`."""
+    line: str | None = None
+    """The newest line of each chain; None if there is none."""
+    notes: Sequence[str] = ()
+    published: str | None = None
+    """What the published lines show; None if nothing, or without `--bootstrap`."""
+    problem: str = ""
+
+
+class MartsAnswer(Struct, frozen=True, kw_only=True):
+    """The answer of `marts`; with `problem`, the tables cannot be read, and the results are missing."""
+
+    exit_code: int
+    run: Run
+    results: Sequence[BuildResult] = ()
+    problem: str = ""
+
+
+class PlannedRow(Struct, frozen=True, kw_only=True):
+    """One committed offset that a plan changes."""
+
+    queue: Queue
+    client_id: str
+    """Client of a broadcasting group; empty for the offset of the group."""
+    committed: int | None
+    """Committed offset before the change; None if it is not known."""
+    offset: int
+    """Offset of the next message to consume after the change."""
+    difference: int | None
+    """In messages, negative if it moves back; None if it is not known."""
+
+
+class RecordedRow(Struct, frozen=True, kw_only=True):
+    """One committed offset as the coordinator has recorded it."""
+
+    queue: Queue
+    client_id: str
+    """New owner of the queue, or the client of a broadcasting group; empty if nobody owns it."""
+    offset: int
+
+
+class PlanAnswer(Struct, frozen=True, kw_only=True):
+    """The answer of `reset-offsets` and `import-offsets`."""
+
+    group_id: str
+    asked: str
+    """The target in words, as it is recorded."""
+    is_executed: bool
+    rows: Sequence[PlannedRow]
+    notes: Sequence[str]
+    """Sentences about offsets that differ from what was asked for."""
+    epoch: int | None
+    """Epoch in which the plan was carried out; None if it was not."""
+    recorded: Sequence[RecordedRow]
+    """Empty if the plan was not carried out."""
+
+    @classmethod
+    def of(cls, plan: ResetPlan, outcome: ResetOutcome | None) -> "PlanAnswer":
+        """Return the answer of a plan; `outcome` is None if it was not carried out."""
+        rows = [
+            PlannedRow(
+                queue=one.queue,
+                client_id=one.client_id,
+                committed=one.committed,
+                offset=one.offset,
+                difference=one.difference,
+            )
+            for one in plan.rows
+        ]
+        recorded = [] if outcome is None else sorted(outcome.offsets.items())
+        return cls(
+            group_id=plan.group_id,
+            asked=plan.asked,
+            is_executed=outcome is not None,
+            rows=rows,
+            notes=plan.notes,
+            epoch=None if outcome is None else outcome.rebalance.epoch,
+            recorded=[
+                RecordedRow(queue=queue, client_id=client_id, offset=one.offset) for (queue, client_id), one in recorded
+            ],
+        )
