@@ -54,7 +54,8 @@ RUN_BY_A_TEST = {
     "wakeroll describe billing --home .wakeroll/demo",
     "wakeroll lag --home .wakeroll/demo",
     "wakeroll state --home .wakeroll/demo",
-    "wakeroll explain --group billing --queue orders-3 --home .wakeroll/demo",
+    "wakeroll happened billing --home .wakeroll/demo",
+    "wakeroll explain billing orders-3 --home .wakeroll/demo",
     "wakeroll replay --home .wakeroll/demo",
     "wakeroll what-if --group billing --strategy SPREAD --strategy BALANCED --home .wakeroll/demo",
     "wakeroll check --home .wakeroll/demo",
@@ -156,7 +157,8 @@ def test_describe_and_state_tell_of_the_storys_group(story: str, ask: Callable[.
 def test_what_the_story_decided_is_explained_and_decided_again(story: str, ask: Callable[..., str]):
     """To the byte, from what the tables hold alone; and its end could have been shared otherwise."""
     assert story
-    assert "left the group" in ask("explain", "--group", "billing", "--queue", "orders-3")
+    assert "rebalance to epoch" in ask("happened", "billing")
+    assert "left the group" in ask("explain", "billing", "orders-3")
     assert re.search(r"8 shards, \d+ events, \d+ decisions compared: equal", ask("replay"))
     asked = ask("what-if", "--group", "billing", "--strategy", "SPREAD", "--strategy", "BALANCED")
     assert re.search(r"strategy +│.*│ SPREAD +│ BALANCED", asked)

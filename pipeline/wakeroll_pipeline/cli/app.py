@@ -2,7 +2,10 @@
 
 import errno
 import logging
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Annotated
 
@@ -12,9 +15,11 @@ from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 from wakeroll.installed_version import installed_version
 from wakeroll_model.feature_levels import UnknownLevel
 from wakeroll_model.valid_keys import MissingKeys
+from wakeroll_pipeline.cli.completed_names import is_completing, words_to_complete
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED, WRONG_USE
 from wakeroll_pipeline.cli.options import declared
 from wakeroll_pipeline.cli.process_logs import TextFormatter, complain
+from wakeroll_pipeline.cli.usage_errors import OneLineErrors
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -69,19 +74,25 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
 def app_for(arguments: Sequence[str]) -> typer.Typer:
     """Return the application with the command that the arguments begin with, or with all if they name none.
 
-    To import the modules of all commands takes longer than to answer most questions.
+    To import the modules of all commands takes longer than to answer most questions. While a shell completes the name
+    of a command, there are the names only.
     """
     app = typer.Typer(
         name="wakeroll",
         help="A consumer-group control plane for Kafka-compatible brokers; every decision is a row.",
+        cls=OneLineErrors,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
     app.callback()(_options)
     every = [(panel, *command) for panel, commands in _COMMANDS.items() for command in commands.items()]
     named = [one for one in every if one[1] == next(iter(arguments), None)]
+    if not named and is_completing():
+        for _, name, _ in every:
+            app.command(name)(_options)
+        return app
     for panel, name, module_name in named or every:
         module = import_module(f"wakeroll_pipeline.cli.{module_name}")
         if isinstance(subcommands := getattr(module, "app", None), typer.Typer):
@@ -119,7 +130,7 @@ def run_app(arguments: Sequence[str]) -> int:
     """Run the subcommand that the arguments name; return the exit code.
 
     A usage error prints one sentence and returns 2, a table that cannot be read 3, another `WakerollError` or an OS
-    error of a file 1.  Typer reports the errors that it finds in the arguments.  Any other exception is a bug, and
+    error of a file 1.  Any other exception is a bug, and
     keeps its traceback.
     """
     handler = logging.StreamHandler()
@@ -127,8 +138,10 @@ def run_app(arguments: Sequence[str]) -> int:
     logging.basicConfig(handlers=[handler])
     for ours in ("wakeroll", "wakeroll_pipeline"):  # other libraries log warnings and errors only
         logging.getLogger(ours).setLevel(logging.INFO)
+    if is_completing():
+        return _complete()
     try:
-        app_for(arguments)(list(arguments))
+        app_for(arguments)(list(arguments), prog_name="wakeroll")
     except (WakerollError, UnknownLevel, MissingKeys) as error:
         complain(str(error))
         return _code_of(error)
@@ -145,6 +158,15 @@ def run_app(arguments: Sequence[str]) -> int:
         complain(f"{where}{error.strerror}")  # no access, no such file, disk full
         return BROKEN
     return HOLDS
+
+
+def _complete() -> int:
+    """Answer a shell that completes a command line; whatever goes wrong, nothing disturbs the line of the user."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    with suppress(SystemExit):
+        app_for(words_to_complete())((), prog_name="wakeroll")
+    sys.stdout.flush()
+    os._exit(HOLDS)  # a thread that still waits for a broker would delay the end
 
 
 def _code_of(error: Exception) -> int:

@@ -6,29 +6,53 @@ import typer
 from rich.table import Table
 
 from wakeroll.epoch_ms import EpochMs
+from wakeroll.errors import InvalidUsage
 from wakeroll.reset import queue_of
 from wakeroll_model.rows import SNAPSHOTS
+from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.open_ledger import ledger
-from wakeroll_pipeline.cli.options import AsJson, EngineName, GroupOption, LogAt, TableOptions
+from wakeroll_pipeline.cli.options import AsJson, EngineName, LogAt, TableOptions
 from wakeroll_pipeline.cli.output import Output, write_document
 
 out = Output(highlight=False)
 
-OfQueue = Annotated[
-    str,
-    typer.Option("--queue", metavar="TOPIC-N", help="Queue to explain, such as orders-3.", show_default=False),
+Group = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="GROUP", help="Name of the consumer group.", autocompletion=groups_beginning_with, show_default=False
+    ),
 ]
+Queue = Annotated[
+    str | None, typer.Argument(metavar="TOPIC-N", help="Queue to explain, such as orders-3.", show_default=False)
+]
+OfGroup = Annotated[
+    str | None,
+    typer.Option("--group", metavar="GROUP", help="The same as GROUP.", autocompletion=groups_beginning_with),
+]
+OfQueue = Annotated[str | None, typer.Option("--queue", metavar="TOPIC-N", help="The same as TOPIC-N.")]
 
 
 def explain(
     deployment: TableOptions,
-    group: GroupOption,
-    queue: OfQueue,
+    group: Group = None,
+    queue: Queue = None,
+    of_group: OfGroup = None,
+    of_queue: OfQueue = None,
     at: LogAt = None,
     as_json: AsJson = False,
     engine: EngineName = None,
 ) -> None:
-    """Show the owner of a queue and the steps that led to it, with times: event, rebalance, hand-over, assignment."""
+    """Show the owner of a queue and the steps that led to it, with times: event, rebalance, hand-over, assignment.
+
+    Group and queue are arguments, `explain billing orders-3`, or both are options.
+    """
+    named = [(group, queue), (of_group, of_queue)]
+    pairs = [(its, one) for its, one in named if its is not None and one is not None]
+    if len(pairs) != 1 or sum(one is not None for pair in named for one in pair) != 2:
+        raise InvalidUsage(
+            "name a group and a queue, both once: wakeroll explain GROUP TOPIC-N, such as billing orders-3"
+        )
+    [(group, queue)] = pairs
     asked = queue_of(queue)
     with ledger(deployment.settings(), out, engine, only=SNAPSHOTS) as opened:
         from wakeroll_pipeline.questions import explain as questions

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.live_answer import (
     archived_model,
     live_model,
@@ -40,7 +41,9 @@ _INDENT = "    "
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="GROUP", help="Groups to show: names, or patterns such as 'billing-*'; default: all groups."
+        metavar="GROUP",
+        help="Groups to show: names, or patterns such as 'billing-*'; default: all groups.",
+        autocompletion=groups_beginning_with,
     ),
 ]
 OfVerdict = Annotated[

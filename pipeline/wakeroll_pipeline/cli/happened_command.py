@@ -13,6 +13,7 @@ from rich.text import Text
 from wakeroll.epoch_ms import EpochMs, now_ms
 from wakeroll.errors import InvalidUsage, NotReachable, missing_extra
 from wakeroll_model.rows import SNAPSHOTS
+from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.live_answer import live_model
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import LiveOptions, time_option
@@ -42,6 +43,7 @@ OfGroup = Annotated[
     typer.Argument(
         metavar="[GROUP]",
         help="Show the events of this group; default: of all groups.",
+        autocompletion=groups_beginning_with,
     ),
 ]
 Since = Annotated[

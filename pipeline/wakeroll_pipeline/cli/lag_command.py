@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from wakeroll_model.queue import Queue
+from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.live_answer import (
     archived_model,
     live_model,
@@ -27,7 +28,11 @@ out = Output()
 
 AnyGroup = Annotated[
     str | None,
-    typer.Argument(metavar="[GROUP]", help="Show the queues of this group; default: the sums of all groups."),
+    typer.Argument(
+        metavar="[GROUP]",
+        help="Show the queues of this group; default: the sums of all groups.",
+        autocompletion=groups_beginning_with,
+    ),
 ]
 
 _SHORTEST_MS = 1_000

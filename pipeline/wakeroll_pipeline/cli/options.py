@@ -17,6 +17,7 @@ from rich.console import Console
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll.time_text import ago_ms_of, time_of
+from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.process_logs import log_as_json
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.runtime.run_status import read_status
@@ -244,9 +245,19 @@ def declared(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+GroupName = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="Name of the consumer group.", autocompletion=groups_beginning_with),
+]
 GroupOption = Annotated[
-    str, typer.Option("--group", metavar="GROUP", help="Name of the consumer group.", show_default=False)
+    str,
+    typer.Option(
+        "--group",
+        metavar="GROUP",
+        help="Name of the consumer group.",
+        show_default=False,
+        autocompletion=groups_beginning_with,
+    ),
 ]
 
 

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.live_answer import archived_model, followed, without_collections
 from wakeroll_pipeline.cli.options import BrokerOptions
 from wakeroll_pipeline.cli.output import Output, quiet_if_closed
@@ -32,7 +33,9 @@ _REDRAW_S = 1.0
 
 WatchedGroup = Annotated[
     str | None,
-    typer.Argument(metavar="[GROUP]", help="Show this group only; default: all groups."),
+    typer.Argument(
+        metavar="[GROUP]", help="Show this group only; default: all groups.", autocompletion=groups_beginning_with
+    ),
 ]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON document per change, one per line.")]
 Once = Annotated[bool, typer.Option("--once", help="Print the current state once, and end.")]

@@ -41,5 +41,9 @@ def refuse_unknown_group(ledger: Ledger, group_id: str) -> None:
     """
     if ledger.rows(f"{_GROUPS} and group_id = $group_id", group_id=group_id):
         return
-    known = [row.group_id for row in ledger.rows(f"{_GROUPS} order by group_id")]
-    raise InvalidUsage(unknown_group(group_id, known))
+    raise InvalidUsage(unknown_group(group_id, group_names(ledger)))
+
+
+def group_names(ledger: Ledger) -> list[str]:
+    """Return the names of all groups that the tables hold decisions about, sorted."""
+    return [row.group_id for row in ledger.rows(f"{_GROUPS} order by group_id")]

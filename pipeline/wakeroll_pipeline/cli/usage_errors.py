@@ -1,0 +1,48 @@
+"""Errors in the arguments of a command: one line that names the right value, as for all other errors."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from wakeroll.errors import InvalidUsage
+
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # Typer does not export it
+
+
+class OneLineErrors(TyperGroup):
+    """A group of commands; instead of a frame of several lines, an error in the arguments is an `InvalidUsage`."""
+
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        """Parse the options before the command."""
+        with _as_one_line():
+            return super().make_context(*arguments, **named)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse the rest, and run the command."""
+        with _as_one_line():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _as_one_line() -> Iterator[None]:
+    try:
+        yield
+    except _UsageError as error:
+        said = error.format_message()  # type: ignore[attr-defined]
+        if "\n" in said:  # the help text of a group of commands without a command
+            raise
+        context = getattr(error, "ctx", None)
+        raise InvalidUsage(_sentence(said, context)) from None
+
+
+def _sentence(said: str, context: Any) -> str:
+    text = " ".join(said.split()).rstrip(".")
+    if context is None:
+        return text
+    if text.startswith("Missing argument"):
+        usage = " ".join(context.command.get_usage(context).split()).removeprefix("Usage: ")
+        return f"{text}; usage: {usage.replace('{', '').replace('}', '')}"
+    return f"{text}; see `{context.command_path} --help`"
