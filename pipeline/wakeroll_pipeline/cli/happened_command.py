@@ -97,7 +97,7 @@ def _leave(_number: int) -> NoReturn:
 
 
 class _Tables:
-    """What the tables tell, as of the newest versions at each question."""
+    """Answers from the tables, in their newest versions at each question."""
 
     def __init__(
         self, settings: Settings, group_id: str, since: int | None, until: int | None, stop: threading.Event
@@ -162,7 +162,7 @@ class _Tables:
 
 
 class _Live:
-    """What the brokers tell."""
+    """Answers from the brokers."""
 
     def __init__(
         self,

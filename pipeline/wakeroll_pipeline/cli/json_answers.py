@@ -1,4 +1,4 @@
-"""What commands answer with ``--json``, as declarations; their JSON Schemas are in docs/schemas."""
+"""Answers of commands with ``--json``, as declarations; their JSON Schemas are in docs/schemas."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class CheckRow(Struct, frozen=True, kw_only=True):
     ok: bool
     found: str
     fix: str
-    """What to do; empty if nothing."""
+    """Remedy; empty if none is needed."""
 
 
 class DoctorAnswer(Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class CheckAnswer(Struct, frozen=True, kw_only=True):
     """The newest line of each chain; None if there is none."""
     notes: Sequence[str] = ()
     published: str | None = None
-    """What the published lines show; None if nothing, or without `--bootstrap`."""
+    """Result of the published lines, as a sentence; None if there is none, or without `--bootstrap`."""
     problem: str = ""
 
 
