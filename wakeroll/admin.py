@@ -33,7 +33,7 @@ from wakeroll.operator_requests import (
 )
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
-from wakeroll.reset import ResetPlan, ResetTarget, in_words, place_of, plan_of
+from wakeroll.reset import ResetPlan, ResetTarget, Shift, in_words, place_of, plan_of
 from wakeroll_model import kicks
 from wakeroll_model.decisions import Cause, Membership, Rebalance
 from wakeroll_model.events import Configure, Kick, Reset
@@ -102,7 +102,8 @@ class Admin:
         Args:
             group_id: the group.
             where: ``first``, ``last`` (behind the last message), an offset, or a time: a datetime with a zone, or an
-                `EpochMs`. A time means the first message at or after it.
+                `EpochMs`. A time means the first message at or after it. ``current`` is the committed offset, or the
+                end of a queue that has none; a `Shift` moves it, as far as the queue has messages.
             topic: one topic; if omitted, all topics that the group has committed offsets for or consumes now.
             queue: one queue, instead of a topic.
 
@@ -114,7 +115,81 @@ class Admin:
         with self._answering():
             history = self._history(group_id)
             queues = self._queues(group_id, history, topic, queue)
-            return plan_of(group_id, in_words(place), self._positions.at(place, queues), history)
+            if place != "current" and not isinstance(place, Shift):
+                return plan_of(group_id, in_words(place), self._positions.at(place, queues), history)
+            _refuse_broadcasting(group_id, history)
+            committed = {one: history.committed.get(("", one)) for one in queues}
+            if place == "current":
+                ends = self._positions.at("last", [one for one, offset in committed.items() if offset is None])
+                wanted = ends | {one: offset for one, offset in committed.items() if offset is not None}
+            else:
+                wanted = {one: _known(one, offset) + place.messages for one, offset in committed.items()}
+            offsets, notes = self._within(wanted)
+            return plan_of(group_id, in_words(place), offsets, history, notes)
+
+    def plan_offsets(self, group_id: str, offsets: Mapping[Queue, int], asked: str) -> ResetPlan:
+        """Return what setting an offset of its own for each of some queues would change; it changes nothing.
+
+        An offset that a queue does not have becomes its first message or its end, and the plan's `notes` name it.
+
+        Args:
+            group_id: the group.
+            offsets: queue -> offset of the next message to consume.
+            asked: where the offsets come from, in words; a part of the recorded request.
+
+        Raises:
+            InvalidUsage: an argument is not valid, or a queue does not exist.
+            NotReachable: no broker answered in time.
+        """
+        group_id = argument_checks.group_id_of(group_id)
+        with self._answering():
+            for topic in sorted({queue.topic for queue in offsets}):
+                there = self._positions.queues(topic)
+                if missing := sorted(one for one in offsets if one.topic == topic and one not in there):
+                    raise InvalidUsage(f"no queue {missing[0]}; {topic} has {len(there)} queues")
+            history = self._history(group_id)
+            kept, notes = self._within(offsets)
+            return plan_of(group_id, asked[:_LONGEST_ASKED], kept, history, notes)
+
+    def plan_like(
+        self, group_id: str, other: str, *, topic: str | None = None, queue: Queue | None = None
+    ) -> ResetPlan:
+        """Return what a reset to the committed offsets of another group would change; it changes nothing.
+
+        Queues for which the other group has no committed offset stay as they are.
+
+        Args:
+            group_id: the group.
+            other: the group whose offsets are taken.
+            topic: one topic; if omitted, all topics that the other group has committed offsets for.
+            queue: one queue, instead of a topic.
+
+        Raises:
+            InvalidUsage: an argument is not valid, or the other group has no committed offsets there, or has those of
+                each of its clients.
+            NotReachable: no broker answered in time.
+        """
+        group_id, other = argument_checks.group_id_of(group_id), argument_checks.group_id_of(other)
+        if topic is not None and queue is not None:
+            raise InvalidUsage(f"both topic {topic!r} and queue {queue} are set; set only one of them")
+        with self._answering():
+            its = self._history(other)
+            _refuse_broadcasting(other, its)
+            offsets, notes = self._existing(
+                {
+                    one: offset
+                    for (_, one), offset in its.committed.items()
+                    if topic in (None, one.topic) and queue in (None, one)
+                }
+            )
+            if not offsets:
+                where = "" if topic is None and queue is None else f" of {topic or queue}"
+                raise InvalidUsage(
+                    f"{self._connection.topics.decisions} contains no committed offset{where} of group {other!r}; is "
+                    "the name correct?"
+                )
+            asked = f"to the offsets of group {other}"[:_LONGEST_ASKED]
+            return plan_of(group_id, asked, offsets, self._history(group_id), notes)
 
     def plan_import(self, group_id: str, *, kafka_group: str | None = None, topic: str | None = None) -> ResetPlan:
         """Return what taking over the committed offsets of a group of Kafka's own would change; it changes nothing.
@@ -336,6 +411,16 @@ class Admin:
         self._consumer.unassign()
         return history
 
+    def _within(self, offsets: Mapping[Queue, int]) -> tuple[dict[Queue, int], tuple[str, ...]]:
+        """Return offsets, each within its queue, and sentences about those that changed."""
+        first, end = self._positions.at("first", offsets), self._positions.at("last", offsets)
+        kept = {queue: min(max(offset, first[queue]), end[queue]) for queue, offset in sorted(offsets.items())}
+        return kept, tuple(
+            f"{queue} has no offset {offsets[queue]}; it has {first[queue]} to {end[queue]}, so {offset} is taken"
+            for queue, offset in kept.items()
+            if offset != offsets[queue]
+        )
+
     def _existing(self, offsets: Mapping[Queue, int]) -> tuple[dict[Queue, int], tuple[str, ...]]:
         """Return the offsets of queues that exist, each within its queue, and sentences about those that changed."""
         topics = sorted({queue.topic for queue in offsets})
@@ -377,6 +462,25 @@ class Admin:
                 "If the group has consumed nothing for a week, name a topic"
             )
         return found
+
+
+def _known(queue: Queue, offset: int | None) -> int:
+    """Return a committed offset.
+
+    Raises:
+        InvalidUsage: it is not known.
+    """
+    if offset is None:
+        raise InvalidUsage(f"{queue} has no committed offset to count from; name other queues, or a target for it")
+    return offset
+
+
+def _refuse_broadcasting(group_id: str, history: History) -> None:
+    if history.mode == "broadcasting":
+        raise InvalidUsage(
+            f"each client of the broadcasting group {group_id!r} has offsets of its own; use 'first', 'last', an "
+            "offset or a time"
+        )
 
 
 def _configure(group_id: str, by: str, settings: Mapping[str, Any]) -> Configure:

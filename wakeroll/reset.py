@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from msgspec import Struct
+
 from wakeroll import argument_checks
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
@@ -17,12 +19,22 @@ from wakeroll_model.queue import Queue, TopicName
 _LARGEST_OFFSET = 2**63 - 1
 
 
+class Shift(Struct, frozen=True):
+    """A reset target: the committed offset of each queue, moved by a number of messages."""
+
+    messages: int
+    """Negative: back."""
+
+
 ResetPoint = Literal["first", "last"] | int | EpochMs
-ResetTarget = ResetPoint | datetime
-"""Target of a reset: the first message, the end, an offset, or a time. A number is an offset unless it is `EpochMs`."""
+Relative = Literal["current"] | Shift
+"""Target that depends on the committed offset of each queue."""
+ResetTarget = ResetPoint | Relative | datetime
+"""Target of a reset: the first message, the end, an offset, a time, or relative to the committed offsets. A number is
+an offset unless it is `EpochMs`."""
 
 
-def place_of(where: ResetTarget) -> ResetPoint:
+def place_of(where: ResetTarget) -> ResetPoint | Relative:
     """Check a reset target and return it; convert a datetime to `EpochMs`.
 
     Raises:
@@ -31,13 +43,14 @@ def place_of(where: ResetTarget) -> ResetPoint:
     match where:
         case datetime():
             return EpochMs.of(where)
-        case "first" | "last" | EpochMs():
+        case "first" | "last" | "current" | EpochMs() | Shift():
             return where
         case int() if not isinstance(where, bool) and 0 <= where <= _LARGEST_OFFSET:
             return where
         case _:
             raise InvalidUsage(
-                f"where is {where!r}; it must be 'first', 'last', an offset from 0, a datetime with a zone, or EpochMs"
+                f"where is {where!r}; it must be 'first', 'last', 'current', an offset from 0, a datetime with a "
+                "zone, EpochMs or Shift"
             )
 
 
@@ -123,13 +136,17 @@ def plan_of(
     return ResetPlan(group_id, asked, rows, notes)
 
 
-def in_words(place: ResetPoint) -> str:
+def in_words(place: ResetPoint | Relative) -> str:
     """Describe a reset target, such as ``to offset 17``."""
     match place:
         case "first":
             return "to the first message"
         case "last":
             return "to the end"
+        case "current":
+            return "to the committed offset"
+        case Shift():
+            return f"{abs(place.messages)} messages {'back' if place.messages < 0 else 'ahead'}"
         case EpochMs():
             return f"to the first message since {place}"
         case _:

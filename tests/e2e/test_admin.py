@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -183,6 +184,46 @@ def test_a_group_is_reset_to_a_time_in_every_topic_that_it_has(coordinator, sink
     reader = join(topics[0])
     reader.read(10)
     assert dict(reader.offsets) == {0: list(range(20, 30))}
+
+
+def test_a_group_is_shifted_and_takes_offsets_of_a_file_and_of_another_group(
+    coordinator, sink, join, group_id, wakeroll, tmp_path
+):
+    """With the meaning of Kafka's tool: an offset that a queue does not have is its first message or its end."""
+    topic = coordinator.topic(2)
+    for number in (0, 1):
+        coordinator.produce(topic, number, 20)
+    join(topic).read_and_leave(40, sink)
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"{topic},0,7\n{topic},1,99\n", encoding="utf-8")
+    where = ["--bootstrap", coordinator.connection.bootstrap, "--prefix", coordinator.connection.topics.prefix]
+
+    def reset(group: str, *words: str) -> dict[str, Any]:
+        code, told, complaint = wakeroll("reset-offsets", group, *words, "--json", *where)
+        assert code == 0, complaint
+        return json.loads(told)
+
+    def offsets(plan: dict[str, Any]) -> list[int]:
+        return [one["offset"] for one in plan["rows"]]
+
+    shifted = reset(group_id, "--shift-by", "-5", "--execute")
+    assert (shifted["asked"], offsets(shifted)) == ("5 messages back", [15, 15])
+    assert coordinator.offsets(group_id, topic) == {0: 15, 1: 15}
+    ahead = reset(group_id, "--shift-by", "8")
+    assert (offsets(ahead), len(ahead["notes"])) == ([20, 20], 2)
+    assert ahead["notes"][0] == f"{topic}-0 has no offset 23; it has 0 to 20, so 20 is taken"
+    assert offsets(reset(group_id, "--to-current")) == [15, 15]
+    assert offsets(reset(group_id, "--by-duration", "PT1H")) == [0, 0]
+    filed = reset(group_id, "--from-file", str(file), "--execute")
+    assert (filed["asked"], offsets(filed)) == ("to the offsets in offsets.csv", [7, 20])
+    like = reset(f"{group_id}-other", "--like", group_id, "--execute")
+    assert (like["asked"], offsets(like)) == (f"to the offsets of group {group_id}", [7, 20])
+    assert [one["committed"] for one in like["rows"]] == [None, None]
+
+    code, _, complaint = wakeroll("reset-offsets", group_id, "--like", f"{group_id}x", *where)
+    assert (code, f"no committed offset of group '{group_id}x'; is the name correct?" in complaint) == (2, True)
+    code, _, complaint = wakeroll("reset-offsets", f"{group_id}-new", "--shift-by", "1", "--topic", topic, *where)
+    assert (code, f"{topic}-0 has no committed offset to count from" in complaint) == (2, True)
 
 
 def test_a_queue_that_the_coordinator_does_not_know_is_refused_and_nothing_is_set(

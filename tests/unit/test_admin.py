@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from wakeroll import Admin, EpochMs, InvalidUsage, NotReachable
 from wakeroll.group_summary import History
-from wakeroll.reset import in_words, place_of, plan_of, queue_of
+from wakeroll.reset import Shift, in_words, place_of, plan_of, queue_of
 from wakeroll.time_text import time_of
 from wakeroll_model import config
 from wakeroll_model.decisions import Membership, Offset, Rejected
@@ -187,6 +187,8 @@ def test_a_plan_of_a_broadcasting_group_has_a_row_for_each_client_and_asks_once_
         ("first", "to the first message"),
         ("last", "to the end"),
         (40, "to offset 40"),
+        ("current", "to the committed offset"),
+        (Shift(-5), "5 messages back"),
         (EpochMs(MORNING_MS), "to the first message since 2026-07-01T03:00:00.000Z"),
     ],
 )
@@ -217,7 +219,7 @@ def test_an_admin_names_a_broker_that_does_not_answer_and_settings_that_are_wron
     [
         (
             ["reset-offsets", "g"],
-            "0 targets are named; use exactly one of --to-first, --to-last, --to-offset, --to-time",
+            "0 targets are named; use exactly one of --to-first, --to-last, --to-current, --to-offset",
         ),
         (
             ["reset-offsets", "g", "--to-first", "--to-offset", "0"],

@@ -34,6 +34,8 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "configure": ("billing",),
         "kick": ("billing", "c1"),
         "plan_import": ("billing",),
+        "plan_like": ("billing", "audit"),
+        "plan_offsets": ("billing", {}, "to nothing"),
         "plan_reset": ("billing", "first"),
         "readmit": ("billing", "c1"),
     },

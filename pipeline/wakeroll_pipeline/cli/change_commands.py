@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -11,16 +12,17 @@ from rich.table import Table
 
 from wakeroll.admin import Admin
 from wakeroll.argument_checks import json_object, require_strategy
-from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import key_to_sign, warning_of
 from wakeroll.kick import keep_out_ms_of
 from wakeroll.operator_requests import ResetOutcome
-from wakeroll.reset import ResetPlan, ResetTarget, queue_of
+from wakeroll.reset import ResetPlan, queue_of
 from wakeroll_model import config as defaults
+from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.json_answers import PlanAnswer
-from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, time_option
+from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, time_before, time_option
 from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.reset_targets import Targets
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.settings import Settings
 
@@ -37,6 +39,50 @@ ToOffset = Annotated[
     ),
 ]
 ToTime = Annotated[int | None, time_option("--to-time", "Reset to the first message at or after this time.")]
+ToCurrent = Annotated[
+    bool,
+    typer.Option(
+        "--to-current", help="Reset to the committed offset, which is recorded again; without one, to the end offset."
+    ),
+]
+ByDuration = Annotated[
+    int | None,
+    typer.Option(
+        "--by-duration",
+        metavar="DURATION",
+        parser=time_before,
+        help="Reset to the first message at or after the time that is so long ago, such as 90s, 10m, 2h or PT2H.",
+        show_default=False,
+    ),
+]
+ShiftBy = Annotated[
+    int | None,
+    typer.Option(
+        "--shift-by",
+        metavar="MESSAGES",
+        help="Reset by this number of messages, back if it is negative, as far as each queue has messages.",
+        show_default=False,
+    ),
+]
+FromFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-file",
+        metavar="FILE",
+        help="Reset to the offsets in a CSV file with topic,partition,offset in each line.",
+        show_default=False,
+    ),
+]
+Like = Annotated[
+    str | None,
+    typer.Option(
+        "--like",
+        metavar="GROUP",
+        help="Reset to the committed offsets of this other group.",
+        show_default=False,
+        autocompletion=groups_beginning_with,
+    ),
+]
 Topic = Annotated[str | None, typer.Option("--topic", help="Change this topic only; default: all topics of the group.")]
 QueueName = Annotated[
     str | None,
@@ -130,6 +176,11 @@ def reset_offsets(
     to_last: ToLast = False,
     to_offset: ToOffset = None,
     to_time: ToTime = None,
+    to_current: ToCurrent = False,
+    by_duration: ByDuration = None,
+    shift_by: ShiftBy = None,
+    from_file: FromFile = None,
+    like: Like = None,
     topic: Topic = None,
     queue: QueueName = None,
     execute: Execute = False,
@@ -139,11 +190,21 @@ def reset_offsets(
 ) -> None:
     """Reset the committed offsets of a group, also while members are online; without --execute, show the plan only."""
     _check_modes(execute, dry_run)
-    where = _where(to_first, to_last, to_offset, to_time)
-    only = None if queue is None else queue_of(queue)
+    targets = Targets(
+        to_first=to_first,
+        to_last=to_last,
+        to_current=to_current,
+        to_offset=to_offset,
+        to_time=to_time,
+        by_duration=by_duration,
+        shift_by=shift_by,
+        from_file=from_file,
+        like=like,
+    )
+    plan_by = targets.plan_for(group, topic, None if queue is None else queue_of(queue))
     settings = deployment.settings()
     with _admin(settings, signs=execute) as admin:
-        _carry_out(admin, admin.plan_reset(group, where, topic=topic, queue=only), execute, by, as_json)
+        _carry_out(admin, plan_by(admin), execute, by, as_json)
 
 
 def import_offsets(
@@ -278,24 +339,6 @@ def _admin(settings: Settings, *, signs: bool) -> Iterator[Admin]:
         keys=settings.keys,
     ) as admin:
         yield admin
-
-
-def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: int | None) -> ResetTarget:
-    """Return the only target that the options name."""
-    given: list[ResetTarget] = []
-    if to_first:
-        given.append("first")
-    if to_last:
-        given.append("last")
-    if to_offset is not None:
-        given.append(to_offset)
-    if to_time is not None:
-        given.append(EpochMs(to_time))
-    if len(given) != 1:
-        raise InvalidUsage(
-            f"{len(given)} targets are named; use exactly one of --to-first, --to-last, --to-offset, --to-time"
-        )
-    return given[0]
 
 
 def _plan_table(plan: ResetPlan) -> Table:

@@ -6,6 +6,7 @@ the command.
 
 import inspect
 import os
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -15,8 +16,9 @@ import typer
 from msgspec import Struct, structs
 from rich.console import Console
 
-from wakeroll.epoch_ms import now_ms
-from wakeroll.time_text import ago_ms_of, time_of
+from wakeroll.epoch_ms import EpochMs, now_ms
+from wakeroll.errors import InvalidUsage
+from wakeroll.time_text import ago_ms_of, duration_ms_of, time_of
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.process_logs import log_as_json
 from wakeroll_pipeline.ledger.view_queries import Engine
@@ -271,6 +273,25 @@ def moment(text: str) -> int:
     if ago_ms_of(text) is not None:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"{text} is {at}", markup=False)
     return int(at)
+
+
+def time_before(text: str) -> int:
+    """Return the time that is so long before now (epoch ms), of a text like 2h, or PT2H as Kafka's tools write it.
+
+    Raises:
+        InvalidUsage: the text is not a duration.
+    """
+    iso = _ISO_DURATION.fullmatch(text.strip().upper())
+    units = "" if iso is None else " ".join(f"{n}{unit}" for n, unit in zip(iso.groups(), "dhms", strict=True) if n)
+    duration_ms = duration_ms_of(units or text)
+    if duration_ms is None:
+        raise InvalidUsage(f"{text!r} is not a duration; write one like 90s, 10m, 2h or PT2H")
+    at = EpochMs(max(now_ms() - duration_ms, 0))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"{text} ago is {at}", markup=False)
+    return int(at)
+
+
+_ISO_DURATION = re.compile(r"P(?:([0-9]+)D)?(?:T(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)S)?)?")
 
 
 def time_option(name: str, text: str) -> Any:
