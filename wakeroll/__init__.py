@@ -11,6 +11,7 @@ from wakeroll.operator_requests import RequestRefused, RequestUnanswered
 from wakeroll.origin import Origin, origin_of
 from wakeroll.producer import Producer
 from wakeroll.push.outcomes import DeadLetter, Retry
+from wakeroll.reset import Shift
 from wakeroll.topic_filters import Sql92
 from wakeroll_model.queue import Queue
 
@@ -31,6 +32,7 @@ __all__ = [
     "RequestRefused",
     "RequestUnanswered",
     "Retry",
+    "Shift",
     "Sql92",
     "WakerollError",
     "origin_of",
