@@ -122,7 +122,7 @@ def test_a_number_is_an_offset_unless_it_says_that_it_is_a_time():
 
 @pytest.mark.parametrize("where", ["earliest", "", -1, 2**63, True, 1.5, None, datetime(2026, 7, 1)])
 def test_what_is_no_place_is_refused(where):
-    with pytest.raises(InvalidUsage, match=r"it must be 'first', 'last', an offset|has no time zone"):
+    with pytest.raises(InvalidUsage, match=r"it must be 'first', 'last', 'current', an offset|has no time zone"):
         place_of(where)
 
 

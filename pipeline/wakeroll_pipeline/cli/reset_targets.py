@@ -39,7 +39,10 @@ class Targets(Struct, frozen=True, kw_only=True):
         Raises:
             InvalidUsage: not exactly one target is named, or the file cannot be read.
         """
-        given = [name for name in self.__struct_fields__ if getattr(self, name) not in (None, False)]
+        # An offset of 0 is given, too.
+        given = [
+            name for name in self.__struct_fields__ if not (getattr(self, name) is None or getattr(self, name) is False)
+        ]
         if len(given) != 1:
             every = ", ".join(f"--{name.replace('_', '-')}" for name in self.__struct_fields__)
             raise InvalidUsage(f"{len(given)} targets are named; use exactly one of {every}")
