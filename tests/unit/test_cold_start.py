@@ -53,6 +53,20 @@ def test_what_comes_later_is_awaited_and_named(caplog):
     ]
 
 
+def test_what_is_needed_later_begins_once_and_only_if_there_is_a_wait():
+    """The start of Spark takes most of a start, and an error of the first attempt is reported without it."""
+    health = Health("the first batch is not complete")
+    begun: list[str] = []
+
+    when_reachable(Parts(health), health, meanwhile=lambda: begun.append("too early"))
+    with pytest.raises(LoginFailed):
+        when_reachable(Parts(health, LoginFailed("wrong")), health, meanwhile=lambda: begun.append("for nothing"))
+    parts = Parts(health, *[NotReachable("no broker")] * 3)
+    when_reachable(parts, health, meanwhile=lambda: begun.append(f"after {len(parts.probed)} attempt"))
+
+    assert begun == ["after 1 attempt"]
+
+
 @pytest.mark.parametrize(
     "problem",
     [

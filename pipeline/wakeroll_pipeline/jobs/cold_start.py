@@ -23,7 +23,7 @@ _AGAIN_S = 1.0
 """Pause between two attempts (s); an attempt itself waits for the brokers too."""
 
 
-def when_reachable(attempt: Callable[[], T], health: Health) -> T:
+def when_reachable(attempt: Callable[[], T], health: Health, *, meanwhile: Callable[[], object] | None = None) -> T:
     """Repeat an attempt until brokers and stores answer, and return its result.
 
     The log has one line when the wait begins and one when it ends; `/readyz` has the reason meanwhile.
@@ -31,6 +31,7 @@ def when_reachable(attempt: Callable[[], T], health: Health) -> T:
     Args:
         attempt: may be repeated from its beginning; what it raises is only passed on if waiting cannot mend it.
         health: of this process.
+        meanwhile: called once, when the first attempt has failed: what the process needs later, and can have before.
 
     Raises:
         LoginFailed, AccessDenied, StorageDenied: brokers or a store refuse this process.
@@ -45,7 +46,11 @@ def when_reachable(attempt: Callable[[], T], health: Health) -> T:
         except (NotReachable, StorageFailed, FewerBrokers) as error:
             health.awaits(str(error))
             trouble.began(f"{error}; waiting for it")
-            time.sleep(_AGAIN_S)
+            if meanwhile is None:
+                time.sleep(_AGAIN_S)
+            else:
+                meanwhile()
+                meanwhile = None
         else:
             trouble.ended()
             health.begun("start")

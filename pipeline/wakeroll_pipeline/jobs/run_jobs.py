@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import import_module
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wakeroll.connection import Connection
@@ -118,10 +119,14 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
             metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
         )
         stack.enter_context(reported_to_systemd(metrics.health))
-        locks, publisher = when_reachable(lambda: _prepare(settings, jobs, stack), metrics.health)
-        # Spark's clients end a query soon, but a process that waits for its turn has none.
-        with login_watched(settings.connection, stop.asked):
-            _run(settings, jobs, stop, metrics, locks, publisher)
+        # The session ends before the locks are released, which `stack` keeps.
+        with stoppable_session(settings, "wakeroll", stop) as session:
+            locks, publisher = when_reachable(
+                lambda: _prepare(settings, jobs, stack), metrics.health, meanwhile=session
+            )
+            # Spark's clients end a query soon, but a process that waits for its turn has none.
+            with login_watched(settings.connection, stop.asked):
+                _run(session(), settings, jobs, stop, metrics, locks, publisher)
 
 
 def _prepare(settings: Settings, jobs: Sequence[str], stack: ExitStack) -> tuple[ProcessLocks, LinePublisher | None]:
@@ -178,6 +183,7 @@ def _publisher(settings: Settings) -> LinePublisher | None:
 
 
 def _run(
+    spark: SparkSession,
     settings: Settings,
     jobs: Sequence[str],
     stop: StopSignals,
@@ -187,7 +193,7 @@ def _run(
 ) -> None:
     queries: list[StreamingQuery] = []
     metrics.leases.watch(lambda: locks.held)
-    with stoppable_session(settings, "wakeroll", stop) as spark, ExitStack() as stack:
+    with ExitStack() as stack:
         started_ms = now_ms()
         counts = Counts.start(spark)
         metrics.watch_jvm(jvm_of(spark), spark._jvm)

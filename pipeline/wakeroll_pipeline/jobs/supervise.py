@@ -43,34 +43,44 @@ class JobFailed(WakerollError):
 
 
 @contextmanager
-def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Iterator[SparkSession]:
+def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Iterator[Callable[[], SparkSession]]:
     """Provide a session for long-running jobs, and stop it at the end.
+
+    The function that it yields starts the session at its first call, and returns it at each. So a process that must
+    wait for brokers can start the JVM meanwhile, and one that must not start at all has none.
 
     Systemd and `timeout` send SIGTERM to Spark's JVM too, which then ends without finishing its batch. The service has
     not failed then: the next start repeats the batch.
 
     Raises:
-        JarsMissing, SparkFailed: as for `start_session`.
+        JarsMissing, SparkFailed: as for `start_session`, by the function.
         JobFailed: the JVM has ended by itself, for example because the kernel has killed it.
         SystemExit: SIGINT arrived while a session had its own handler.
     """
+    started: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not started:
+            try:
+                started.append(start_session(settings, name))
+            except KeyboardInterrupt:  # raised by a handler that a new session installs instead of ours
+                raise SystemExit(0) from None
+            finally:
+                stop.install()
+        return started[0]
+
     try:
-        spark = start_session(settings, name)
-    except KeyboardInterrupt:  # raised by a handler that a new session installs instead of ours
-        raise SystemExit(0) from None
-    finally:
-        stop.install()
-    try:
-        yield spark
+        yield session
     except (JobFailed, PySparkException, Py4JError, OSError) as error:
         if not stop.asked.is_set():
-            if (ended := _how_the_jvm_ended(spark, settings)) is not None:
+            if started and (ended := _how_the_jvm_ended(started[0], settings)) is not None:
                 raise JobFailed(ended) from None
             raise
         log.warning("Spark ended before its last batch was finished; the next start repeats that batch: %s", error)
     finally:
-        with suppress(Py4JError, OSError):  # without its JVM, a session cannot be stopped
-            spark.stop()
+        for spark in started:
+            with suppress(Py4JError, OSError):  # without its JVM, a session cannot be stopped
+                spark.stop()
 
 
 def _how_the_jvm_ended(spark: SparkSession, settings: Settings) -> str | None:

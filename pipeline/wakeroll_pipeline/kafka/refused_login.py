@@ -52,7 +52,8 @@ def login_watched(connection: Connection, stop: threading.Event) -> Iterator[Non
     The client is never replaced: a new one would read certificates again, with which the others were not made.
 
     Raises:
-        LoginFailed: at the end of the block, if the brokers have rejected the login for `LONGEST_S`.
+        LoginFailed: at the end of the block, if the brokers have rejected the login for `LONGEST_S`; also if the block
+            fails, because that is the reason.
     """
     refused: list[LoginFailed] = []
     ended = threading.Event()
@@ -77,5 +78,5 @@ def login_watched(connection: Connection, stop: threading.Event) -> Iterator[Non
     finally:
         ended.set()
         thread.join(2 * _EVERY_S)
-    if refused:
-        raise refused[0]
+        if refused:
+            raise refused[0]
