@@ -60,6 +60,12 @@ def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Itera
     started: list[SparkSession] = []
 
     def session() -> SparkSession:
+        """Return the session; the first call starts it.
+
+        Raises:
+            JarsMissing, SparkFailed: as for `start_session`.
+            SystemExit: SIGINT arrived while a session had its own handler.
+        """
         if not started:
             try:
                 started.append(start_session(settings, name))
