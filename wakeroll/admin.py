@@ -170,8 +170,7 @@ class Admin:
             NotReachable: no broker answered in time.
         """
         group_id, other = argument_checks.group_id_of(group_id), argument_checks.group_id_of(other)
-        if topic is not None and queue is not None:
-            raise InvalidUsage(f"both topic {topic!r} and queue {queue} are set; set only one of them")
+        _refuse_both(topic, queue)
         with self._answering():
             its = self._history(other)
             _refuse_broadcasting(other, its)
@@ -442,8 +441,7 @@ class Admin:
 
     def _queues(self, group_id: str, history: History, topic: str | None, queue: Queue | None) -> list[Queue]:
         """Return the queues to reset."""
-        if topic is not None and queue is not None:
-            raise InvalidUsage(f"both topic {topic!r} and queue {queue} are set; set only one of them")
+        _refuse_both(topic, queue)
         if queue is not None:
             found = self._positions.queues(queue.topic)
             if queue not in found:
@@ -473,6 +471,11 @@ def _known(queue: Queue, offset: int | None) -> int:
     if offset is None:
         raise InvalidUsage(f"{queue} has no committed offset to count from; name other queues, or a target for it")
     return offset
+
+
+def _refuse_both(topic: str | None, queue: Queue | None) -> None:
+    if topic is not None and queue is not None:
+        raise InvalidUsage(f"both topic {topic!r} and queue {queue} are set; set only one of them")
 
 
 def _refuse_broadcasting(group_id: str, history: History) -> None:

@@ -570,7 +570,7 @@ def of_before(ledger, tmp_path_factory) -> tuple[Path, Broken]:
     [made] = [one for one in rows_of(tables, "assignments", BILLING) if one["seq"] == row["seq"]]
     made["how"] = "replaced"
     lost = lose_a_decision(tables)
-    warehouse = tmp_path_factory.mktemp("of before")
+    warehouse = tmp_path_factory.mktemp("earlier words")
     write(ledger, tables, warehouse)
     return warehouse, lost
 

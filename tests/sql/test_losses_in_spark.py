@@ -4,15 +4,13 @@ import json
 
 import pytest
 
-from tests.support.engines import ENGINES
 from tests.unit.test_losses import home, lose_decisions, run, sound
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.operate]
 __all__ = ("home", "sound")
 
 
-@pytest.mark.operate
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
 def test_the_tests_of_the_marts_leave_out_what_is_lost_on_record(home, engine):
     """Before an operator has accepted the loss, they find it."""
     lose_decisions(home)
@@ -23,7 +21,6 @@ def test_the_tests_of_the_marts_leave_out_what_is_lost_on_record(home, engine):
     assert run(*words) == 0
 
 
-@pytest.mark.operate
 def test_both_engines_leave_the_same_rows_out(home, capsys):
     lose_decisions(home)
     assert run("repair", "--home", str(home), "--accept-losses") == 0

@@ -130,8 +130,7 @@ def run_app(arguments: Sequence[str]) -> int:
     """Run the subcommand that the arguments name; return the exit code.
 
     A usage error prints one sentence and returns 2, a table that cannot be read 3, another `WakerollError` or an OS
-    error of a file 1.  Any other exception is a bug, and
-    keeps its traceback.
+    error of a file 1.  Any other exception is a bug, and keeps its traceback.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(TextFormatter())
