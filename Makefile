@@ -41,7 +41,7 @@ test: .venv/.installed-dev jars ## run all tests, including those with Spark and
 
 test-operate: .venv/.installed-dev jars ## test with real parts of a platform: TLS broker, S3 server, clusters (minutes); selection: ARGS="..."
 	@.venv/bin/wakeroll jars --quiet spark s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
-	@exec $(OURS) -m pytest -m operate $(ARGS)
+	@exec $(OURS) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m operate $(ARGS)
 
 image: ## build the container image wakeroll:VERSION from the last commit, by podman, buildah or docker; options: ARGS="..."
 	@exec deploy/container/build.sh $(ARGS)

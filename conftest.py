@@ -9,6 +9,8 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.support.operate_record import OperateRuns, load, place
+
 # A worker of xdist has no main file; PySpark takes such a process for one that runs its own doctests, and ends it when
 # Great Expectations looks whether there is a Spark Connect.
 if not hasattr(sys.modules["__main__"], "__file__"):
@@ -48,27 +50,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Show the failures of `make test-operate` at once."""
+    """Let `make test-operate` show what has ended as soon as it has."""
+    if config.option.markexpr == "operate" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(OperateRuns(config))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes longest; of the `operate` tests, with those that were green longest ago."""
     if config.option.markexpr == "operate":
-        config.pluginmanager.register(FailuresAtOnce(config))
-
-
-class FailuresAtOnce:
-    """Shows a failure when it occurs: CI may stop the run before its summary."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Show a failure."""
-        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        if report.failed and terminal is not None:
-            terminal.write_line(f"\n{report.nodeid} failed:\n{report.longreprtext}")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest."""
-    items.sort(key=lambda item: _place(item.nodeid))
+        record = load()
+        items.sort(key=lambda item: place(item.nodeid.partition("::")[0], record))
+    else:
+        items.sort(key=lambda item: _place(item.nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
