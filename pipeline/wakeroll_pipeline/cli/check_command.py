@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.table import Table
@@ -18,7 +18,6 @@ from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.cli.ci_reports import (
     Case,
     JUnitFile,
-    Run,
     RunClock,
     RunName,
     Status,
@@ -26,7 +25,7 @@ from wakeroll_pipeline.cli.ci_reports import (
     write_junit,
 )
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
-from wakeroll_pipeline.cli.json_answers import RuleRow
+from wakeroll_pipeline.cli.json_answers import CheckAnswer, RuleRow
 from wakeroll_pipeline.cli.open_ledger import announce, ledger, reading, session, warehouse_of
 from wakeroll_pipeline.cli.options import AsJson, EngineName, NamedBrokerOptions, TablesAt, of_brokers
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -168,8 +167,17 @@ def check(
     line = text_of_heads(chains.heads)
     if as_json:
         write_document(
-            _document(clock.run(), code, outcomes, looked_at, page)
-            | {"line": line or None, "notes": chains.notes, **witness.facts}
+            CheckAnswer(
+                exit_code=code,
+                run=clock.run(),
+                counts=_counts(outcomes),
+                tables=looked_at,
+                rules=[_rule_row(one) for one in outcomes],
+                data_docs=None if page is None else str(page),
+                line=line or None,
+                notes=chains.notes,
+                published=witness.sentence or None,
+            )
         )
     else:
         is_past = (asked, at) != (None, None)
@@ -225,33 +233,23 @@ def _print(outcomes: "Sequence[RuleResult]", page: Path | None, versions: "Seque
     out.print(f"{len(outcomes)} rules{where}: {said}{f'; Data Docs: {page}' if page else ''}", soft_wrap=True)
 
 
-def _document(
-    run: Run, code: int, outcomes: "Sequence[RuleResult]", looked_at: "Sequence[TableLookedAt]", page: Path | None
-) -> dict[str, Any]:
-    """Return the document of `--json`, which docs/quality.md describes."""
-    rules = [
-        RuleRow(
-            name=one.rule.name,
-            suite=one.rule.suite,
-            table=one.rule.table,
-            sentence=one.rule.says,
-            status=_status_of(one),
-            broken=one.broken,
-            rows=one.rows,
-            looked_at=one.looked_at,
-            reason=one.not_checked or one.skipped,
-        )
-        for one in outcomes
-    ]
+def _counts(outcomes: "Sequence[RuleResult]") -> Mapping[str, int]:
     counts = Counter(_status_of(one) for one in outcomes)
-    return {
-        "exit_code": code,
-        "run": run,
-        "counts": {"rules": len(rules), **{status: counts[status] for status in get_args(Status)}},
-        "tables": looked_at,
-        "rules": rules,
-        "data_docs": None if page is None else str(page),
-    }
+    return {"rules": len(outcomes), **{status: counts[status] for status in get_args(Status)}}
+
+
+def _rule_row(one: "RuleResult") -> RuleRow:
+    return RuleRow(
+        name=one.rule.name,
+        suite=one.rule.suite,
+        table=one.rule.table,
+        sentence=one.rule.says,
+        status=_status_of(one),
+        broken=one.broken,
+        rows=one.rows,
+        looked_at=one.looked_at,
+        reason=one.not_checked or one.skipped,
+    )
 
 
 def _status_of(one: "RuleResult") -> Status:

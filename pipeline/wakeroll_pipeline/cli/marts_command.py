@@ -14,6 +14,7 @@ from rich.markup import escape
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS
+from wakeroll_pipeline.cli.json_answers import MartsAnswer
 from wakeroll_pipeline.cli.open_ledger import engine_for, reading, session, warehouse_of
 from wakeroll_pipeline.cli.options import AsJson, EngineName, TableOptions
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -142,7 +143,7 @@ def marts(
     if junit is not None:
         write_junit(junit, clock.run(), map(_case_of, sorted(outcomes, key=attrgetter("kind"))))
     if as_json:
-        write_document({"exit_code": code, "run": clock.run(), "results": outcomes})
+        write_document(MartsAnswer(exit_code=code, run=clock.run(), results=outcomes))
         raise typer.Exit(code)
     counts = Counter(outcome.kind for outcome in outcomes if outcome.is_good)
     for outcome in outcomes:

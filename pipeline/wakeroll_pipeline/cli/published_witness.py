@@ -1,7 +1,7 @@
 """The part of `check` that asks Kafka which lines of the chains the recorder has published."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wakeroll.errors import NotReachable
 from wakeroll_pipeline.cli.output import Output
@@ -49,9 +49,9 @@ class Witness:
         return inserted(outcomes, result)
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """The part of the JSON document about the published lines; empty if nobody has asked."""
-        return {} if self._settings is None else {"published": self._sentence or None}
+    def sentence(self) -> str:
+        """Result of the comparison with the published lines; empty if there is none."""
+        return self._sentence
 
     def tell(self, out: Output) -> None:
         """Print what the published lines show."""
