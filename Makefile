@@ -93,6 +93,7 @@ clean: ## delete the environment, JARs, data and checkpoints of this checkout
 jars: .venv/.installed
 	@.venv/bin/wakeroll jars --quiet spark broker $(if $(filter jars,$(MAKECMDGOALS)),$(ARGS))
 	@$(OURS) -m wakeroll_pipeline.spark.class_data_sharing
+	@$(OURS) -m wakeroll_pipeline.local.broker_classes
 
 # An environment contains its own path and that of its Python.  So it is created again if it was moved or its Python is
 # gone.  An interrupted pip needs no such check: a package counts as installed only when its last file has been written.

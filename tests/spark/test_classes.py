@@ -8,22 +8,31 @@ from typing import TYPE_CHECKING
 import pytest
 
 from wakeroll_pipeline.prerequisites import java_path
-from wakeroll_pipeline.spark.jar_paths import class_file
-from wakeroll_pipeline.spark.session import NO_WORDS
+from wakeroll_pipeline.spark.jar_paths import BROKER, NO_WORDS, SPARK, class_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 MAPS = Path("/proc/self/maps")
 
 
 @pytest.mark.skipif(not MAPS.exists(), reason="only Linux says what a process has mapped")
 def test_a_session_uses_what_was_kept(engine: "SparkSession"):
-    if class_file().with_suffix(".of").exists() and not class_file().exists():
+    if class_file(SPARK).with_suffix(".of").exists() and not class_file(SPARK).exists():
         pytest.skip("this Java cannot create the file")
     pid = engine.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
-    assert str(class_file()) in Path(f"/proc/{pid}/maps").read_text()
+    assert str(class_file(SPARK)) in Path(f"/proc/{pid}/maps").read_text()
+
+
+@pytest.mark.skipif(not MAPS.exists(), reason="only Linux says what a process has mapped")
+def test_the_broker_uses_what_was_kept(broker: "EmbeddedBroker"):
+    if class_file(BROKER).with_suffix(".of").exists() and not class_file(BROKER).exists():
+        pytest.skip("this Java cannot create the file")
+
+    assert str(class_file(BROKER)) in Path(f"/proc/{broker.pid}/maps").read_text()
 
 
 def test_a_session_has_the_settings_of_hadoop_without_those_of_yarn(engine: "SparkSession"):
@@ -38,7 +47,7 @@ def test_a_session_has_the_settings_of_hadoop_without_those_of_yarn(engine: "Spa
 def test_a_java_that_they_do_not_fit_goes_on_without_a_word(tmp_path: Path, content: bytes | None):
     java = java_path()
     assert java is not None
-    file = class_file()
+    file = class_file(SPARK)
     if content is not None:
         file = tmp_path / "classes.jsa"
         file.write_bytes(content)
@@ -57,8 +66,9 @@ def test_a_java_that_they_do_not_fit_goes_on_without_a_word(tmp_path: Path, cont
 def test_a_java_that_keeps_none_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xshare:off")
     program = (
-        "from pathlib import Path; from wakeroll_pipeline.spark.class_data_sharing import ensure_classes; "
-        f"ensure_classes(Path({str(tmp_path / 'classes.jsa')!r}))"
+        "from pathlib import Path; "
+        "from wakeroll_pipeline.spark.class_data_sharing import ensure_classes, spark_classes; "
+        f"ensure_classes(spark_classes(Path({str(tmp_path / 'classes.jsa')!r})))"
     )
 
     said = [subprocess.check_output([sys.executable, "-c", program], text=True) for _ in range(2)]

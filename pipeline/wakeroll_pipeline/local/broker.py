@@ -18,7 +18,7 @@ from wakeroll_pipeline.local.broker_settings import ALONE, RECORDS, Node, broker
 from wakeroll_pipeline.local.child_process import Child, ChildFailed
 from wakeroll_pipeline.local.ports import HOST, PORTS, free_ports, is_free
 from wakeroll_pipeline.prerequisites import check_java, java_path
-from wakeroll_pipeline.spark.jar_paths import broker_jars
+from wakeroll_pipeline.spark.jar_paths import BROKER, NO_WORDS, broker_jars, class_file
 
 READY_S = 180.0
 """Longest wait for the start (s); it takes about 2 s on an idle machine, and a minute or more on a very busy one."""
@@ -52,6 +52,7 @@ class EmbeddedBroker:
         version: str = "",
         login: Mapping[str, str] | None = None,
         format_options: Sequence[str] = (),
+        java: Sequence[str] = (),
     ) -> None:
         """Describe a broker without starting it.
 
@@ -66,6 +67,7 @@ class EmbeddedBroker:
                 version that wakeroll uses otherwise.
             login: client settings for the check that the broker is ready.
             format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
+            java: more options of the broker's JVM.
         """
         self.folder = folder.absolute()
         self._port = port
@@ -76,6 +78,7 @@ class EmbeddedBroker:
         self._version = version
         self._login = dict(login or {})
         self._format_options = tuple(format_options)
+        self._java = tuple(java)
         self._child: Child | None = None
         self._lock: BinaryIO | None = None
 
@@ -153,7 +156,7 @@ class EmbeddedBroker:
             text = "".join(f"{name}={value}\n" for name, value in properties.items())
             (self.folder / _PROPERTIES).write_text(text, encoding="ascii")
             cluster_id = _cluster_id(self.folder) or self._format(command)
-            self._child = self._jvm([*command, "kafka.Kafka", _PROPERTIES])
+            self._child = self._jvm([command[0], *self._java, *command[1:], "kafka.Kafka", _PROPERTIES])
             try:
                 self._child.start()
                 self._child.wait_until(_answers(port, cluster_id, node.number, self._login), READY_S)
@@ -187,6 +190,9 @@ class EmbeddedBroker:
             raise BrokerFailed(f"{check.found}; {check.fix}.")
         options = ["-XX:+UseSerialGC", f"-Xmx{self._heap}", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
         options += ["-XX:TieredStopAtLevel=1"] if self._fast_start else []
+        if not self._version and (classes := class_file(BROKER)).exists():
+            # A JVM that does not match the file ignores it; NO_WORDS suppresses its warning.
+            options += [f"-XX:SharedArchiveFile={classes}", *NO_WORDS.split()]
         logger = {"showDateTime": "true", "dateTimeFormat": "yyyy-MM-dd'T'HH:mm:ss.SSS", "showShortLogName": "true"}
         options += [f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in logger.items()]
         return [java, *options, "-cp", os.pathsep.join(str(jar) for jar in broker_jars(self._version))]

@@ -1,55 +1,86 @@
-"""Class data sharing: Spark's classes in one file that a JVM maps, instead of loading and verifying them at each start.
+"""Class data sharing: classes in one file that a JVM maps, instead of loading and verifying them at each start.
 
 `python -m wakeroll_pipeline.spark.class_data_sharing` starts a session, queries all views, and lets its JVM write the
 loaded classes (180 MB, in the folder of the JARs). If the file exists already, it does nothing. Only the start time of
-sessions depends on the file.
+sessions depends on the file. The embedded broker has such a file too: `local/broker_classes.py`.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec import Struct
+
 from wakeroll.errors import WakerollError
 from wakeroll_pipeline.prerequisites import java_path
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
-from wakeroll_pipeline.spark.jar_paths import class_file, spark_jars
+from wakeroll_pipeline.spark.jar_paths import NO_WORDS, SPARK, class_file, spark_jars
 
 _MAKING_S = 300.0
 """Time limit for the JVM to write its classes (s); it takes 10 to 30 s."""
 
 
-def ensure_classes(file: Path | None = None, *, say: Callable[[str], None] = print) -> None:
-    """Create the class file for this Java and these JARs if it is missing; do not retry with a Java that cannot.
+class ClassFile(Struct, frozen=True, kw_only=True):
+    """A file of classes, and what it is made of."""
+
+    path: Path
+    """A file beside it records the Java and the JARs that it was made of."""
+    jars: Sequence[Path]
+    """The class path: a JVM with another one ignores the file."""
+    says: str
+    """What it is and what it costs, for the line that announces it."""
+    make: Callable[[Path], None]
+    """Starts a JVM that writes its classes to a path when it ends."""
+
+
+def spark_classes(path: Path | None = None) -> ClassFile:
+    """Return the file of Spark's classes; `path` None: the one that sessions use, in the folder of the JARs.
+
+    Raises:
+        JarsMissing: JARs of Spark are missing.
+    """
+    pyspark = find_spec("pyspark")
+    assert pyspark, "PySpark is a requirement of this package"
+    of_spark = sorted(Path(str(pyspark.origin)).parent.glob("jars/*.jar"))
+    return ClassFile(
+        path=class_file(SPARK) if path is None else path,
+        jars=[*hadoop_defaults_jar(), *spark_jars(), *of_spark],
+        says="Spark's classes, 180 MB, so that sessions start sooner (only once; about half a minute)",
+        make=_make,
+    )
+
+
+def ensure_classes(classes: ClassFile, *, say: Callable[[str], None] = print) -> None:
+    """Create a class file for this Java and these JARs if it is missing; do not retry with a Java that cannot.
 
     Args:
-        file: path of the class file; a file beside it records the Java and the JARs that it was made of. None: the
-            file that sessions use, in the folder of the JARs.
+        classes: the file.
         say: called with each line of progress.
 
     Raises:
-        JarsMissing, SparkFailed: Spark cannot be started.
+        JarsMissing, SparkFailed, BrokerFailed: the program of the classes cannot be started.
         OSError: the file cannot be written.
     """
-    file = class_file() if file is None else file
+    file = classes.path
     stamp = file.with_suffix(".of")
-    made_of = _made_of()
+    made_of = _made_of(classes.jars)
     if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
         return
-    say("creating a file of Spark's classes, 180 MB, so that sessions start sooner (only once; about half a minute)")
+    say(f"creating a file of {classes.says}")
     file.unlink(missing_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}.new")
     try:
-        # First tried without Spark, which would not start: dumping requires a Java that has its own class archive.
+        # First tried without the program, which would not start: dumping requires a Java with its own class archive.
         _java(f"-XX:ArchiveClassesAtExit={unfinished}", "--version")
         if unfinished.exists():
-            _make(unfinished)
+            classes.make(unfinished)
             unfinished.replace(file)
         else:
             say("this Java cannot create it; everything works without the file, but starts some seconds later")
@@ -62,7 +93,7 @@ def _make(file: Path) -> None:
     """Use a session in this process like its users do, and let its JVM write the classes that it has loaded."""
     # `make run` checks the file each time; PySpark is imported only here, because that takes long.
     from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
-    from wakeroll_pipeline.spark.session import NO_WORDS, jvm_process, start_brief_session
+    from wakeroll_pipeline.spark.session import jvm_process, start_brief_session
 
     with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
         settings = Settings(home=home)
@@ -80,12 +111,8 @@ def _make(file: Path) -> None:
         jvm.wait(_MAKING_S)
 
 
-def _made_of() -> str:
+def _made_of(jars: Sequence[Path]) -> str:
     """Return what the JVM compares before it uses the file: its own version, and the JARs with sizes and times."""
-    pyspark = find_spec("pyspark")
-    assert pyspark, "PySpark is a requirement of this package"
-    of_spark = sorted(Path(str(pyspark.origin)).parent.glob("jars/*.jar"))
-    jars = [*hadoop_defaults_jar(), *spark_jars(), *of_spark]
     stats = [(jar, jar.stat()) for jar in jars]
     return _java("-version").stderr + "".join(f"{jar} {stat.st_size} {stat.st_mtime_ns}\n" for jar, stat in stats)
 
@@ -94,10 +121,10 @@ def _java(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([java_path() or "java", *options], capture_output=True, text=True, check=False)
 
 
-def main() -> int:
-    """Create the class file; return the exit code, which is 0 even on failure, because the file is optional."""
+def main(of: Callable[[], ClassFile] = spark_classes) -> int:
+    """Create a class file; return the exit code, which is 0 even on failure, because the file is optional."""
     try:
-        ensure_classes(say=partial(print, flush=True))
+        ensure_classes(of(), say=partial(print, flush=True))
     except (WakerollError, OSError, subprocess.TimeoutExpired) as error:
         print(f"classes: {error}; everything works without the file, but starts some seconds later", file=sys.stderr)
     except KeyboardInterrupt:

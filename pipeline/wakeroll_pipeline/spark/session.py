@@ -17,13 +17,10 @@ from wakeroll_pipeline.prerequisites import check_java
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.executors import executor_confs, is_local
 from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
-from wakeroll_pipeline.spark.jar_paths import class_file, spark_jars
+from wakeroll_pipeline.spark.jar_paths import NO_WORDS, SPARK, class_file, spark_jars
 from wakeroll_pipeline.spark.s3_classes import s3_session_jars
 from wakeroll_pipeline.spark.spark_properties import read_spark_properties
 from wakeroll_pipeline.spark.storage_confs import storage_confs, uses_s3
-
-NO_WORDS = "-Xlog:disable -Xlog:all=error:stderr"
-"""JVM options that suppress the JVM's own warnings on standard output."""
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOG4J_JSON = Path(__file__).with_name("log4j2_json.properties")
@@ -92,7 +89,7 @@ def _session(
     if not found.ok:
         raise SparkFailed(f"{found.found}; {found.fix}")
     _prepare_environment()
-    if (classes := class_file()).exists():
+    if (classes := class_file(SPARK)).exists():
         # A JVM that does not match the file (another Java, other JARs) ignores it; NO_WORDS suppresses its warning.
         java = f'{java} -XX:SharedArchiveFile="{classes}" {NO_WORDS}'
     logging_files = ",".join(file.as_uri() for file in log4j)
