@@ -24,7 +24,7 @@ OURS := .venv/bin/python
 PIP := $(OURS) -m pip install --no-compile
 OR_SAY_SO := || { echo "setup: pip did not install every package (see above); check the network, then repeat the command." >&2; exit 1; }
 
-# Three processes, because tests often wait; conftest.py determines the tests that must stay in one process.
+# Three processes, because tests often wait; each process starts one Spark, for all of its files that need one.
 SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
-from xdist.remote import Producer
-from xdist.scheduler import LoadFileScheduling
 
 from tests.support.operate_record import OperateRuns, load, place
 
@@ -29,19 +27,8 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-TOGETHER = (
-    # The whole system, and what asks its tables and made-up ones the same: the second time costs a third less.
-    ("tests/e2e/test_readme.py", "tests/sql/test_check.py", "tests/sql/test_marts.py", "tests/sql/test_plain_dbt.py"),
-    # The jobs come last, when those of the others have ended: two systems at once take each other's time.
-    (
-        "tests/sql/",
-        "tests/spark/test_upkeep.py",
-        "tests/spark/",
-        "tests/e2e/test_outages.py",
-        "tests/observability/test_prometheus.py",
-    ),
-)
-"""What needs a Spark, in the order in which one process runs it."""
+FIRST = ("tests/e2e/test_readme.py", "tests/spark/", "tests/sql/", "tests/e2e/", "tests/browser/", "tests/simulation/")
+"""The folders and files that take longest, in the order in which they begin, so that none is left alone at the end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,28 +51,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: _place(item.nodeid))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Let two processes run what needs a Spark, with one for each of them, and others the rest, file by file."""
-    return SparkTogether(config, log)
-
-
-class SparkTogether(LoadFileScheduling):
-    """Tests of a file stay together, and so do all that share a Spark."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        number, _ = _place(nodeid)
-        return f"Spark {number}" if number < len(TOGETHER) else super()._split_scope(nodeid)
-
-
-def _place(nodeid: str) -> tuple[int, int]:
-    """Return which of `TOGETHER` a test belongs to, and where in it; if to none, the number of them."""
-    places = (
-        (number, place)
-        for number, files in enumerate(TOGETHER)
-        for place, file in enumerate(files)
-        if nodeid.startswith(file)
-    )
-    return next(places, (len(TOGETHER), 0))
+def _place(nodeid: str) -> int:
+    """Return the place of a test in `FIRST`, behind them for the others."""
+    return next((place for place, start in enumerate(FIRST) if nodeid.startswith(start)), len(FIRST))
 
 
 @pytest.fixture

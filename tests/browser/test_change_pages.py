@@ -11,7 +11,7 @@ from tests.support.systems.web_site import served
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, ConsumerFenced
 
-pytestmark = [pytest.mark.browser, pytest.mark.e2e]
+pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.operate]
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect

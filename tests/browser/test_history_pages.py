@@ -15,7 +15,7 @@ from wakeroll_model.events import Reset, ResetOffset
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.settings import Settings
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.operate]
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect

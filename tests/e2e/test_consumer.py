@@ -698,6 +698,7 @@ def test_a_consumer_without_a_broker_gives_up_by_itself_and_comes_back(tmp_path,
         one.consumer.close()
 
 
+@pytest.mark.operate
 def test_committing_and_closing_without_a_broker_take_bounded_time(tmp_path, group_id):
     with plane_of_its_own(tmp_path) as (broker, coordinator):
         topic = coordinator.topic(1)
@@ -714,6 +715,7 @@ def test_committing_and_closing_without_a_broker_take_bounded_time(tmp_path, gro
         assert time.monotonic() - began < 5
 
 
+@pytest.mark.operate
 def test_a_consumer_that_closed_without_a_broker_does_not_look_for_it_for_ever(tmp_path, group_id):
     with plane_of_its_own(tmp_path) as (broker, coordinator):
         topic = coordinator.topic(1)

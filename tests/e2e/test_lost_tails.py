@@ -17,7 +17,7 @@ from wakeroll_model.replay import encode_decision
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.operate]
 
 GROUP = "billing"
 

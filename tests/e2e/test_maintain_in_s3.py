@@ -24,7 +24,7 @@ from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage import small_files
 
 pytest.importorskip("moto.server", reason="needs the package moto: pip install 'moto[s3,server]'")
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.operate]
 
 YEARS_MS = 100 * 366 * 24 * 3_600_000
 LEASE_MS = 1_500
@@ -78,7 +78,6 @@ def broken_rules(settings: Settings) -> list[str]:
         return [one.rule.name for one in check_in_duckdb(ledger) if one.broken or one.not_checked]
 
 
-@pytest.mark.operate
 def test_a_ledger_in_a_store_has_one_file_of_rows_per_table_and_the_check_holds(settings):
     """Also when all versions but the newest are deleted, which a store can bring back no more."""
     rows = {table.name: number_of_rows(open_delta(settings.warehouse / table.name)) for table in RECORDED}

@@ -171,6 +171,7 @@ def test_a_folder_that_cannot_be_made_is_named(wakeroll: Command):
     assert wakeroll("up", "--home", "taken") == (1, f"wakeroll: {Path('taken/broker').absolute()}: Not a directory\n")
 
 
+@pytest.mark.operate
 def test_a_spark_that_does_not_start_is_one_sentence(tmp_path: Path):
     """As a process, to its very end; what Spark itself says about it, at length, is in a log that is named."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)

@@ -246,6 +246,7 @@ def test_when_it_is_killed_nothing_is_lost(coordinator, group_id, topic, start_n
     )
 
 
+@pytest.mark.operate
 def test_after_a_pause_longer_than_its_session_it_hands_out_nothing_before_it_has_noticed(
     coordinator, group_id, topic, start_node, join
 ):
@@ -275,6 +276,7 @@ def test_after_a_pause_longer_than_its_session_it_hands_out_nothing_before_it_ha
     assert {number: sorted(set(offsets)) for number, offsets in received.items()} == each_queue(list(range(20_000)))
 
 
+@pytest.mark.operate
 def test_a_second_process_with_its_client_id_ends_with_a_clear_message(topic, start_node, coordinator):
     produce(coordinator, topic, 10)
     one = start_node(topic, "--client-id", f"c-{topic}")

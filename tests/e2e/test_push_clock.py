@@ -18,6 +18,7 @@ from wakeroll import Consumer, Retry, origin_of
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.operate,
     pytest.mark.skipif(shutil.which("cc") is None, reason="the clock of a process is set by a library written in C"),
 ]
 

@@ -20,7 +20,7 @@ from wakeroll.connection import Connection
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.operate]
 
 QUEUES = 1_000
 """Per topic."""
@@ -60,7 +60,7 @@ def memory_mib(pid: int) -> int:
     return int(line.split()[1]) // 1024
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(10, marks=pytest.mark.operate)])
+@pytest.mark.parametrize("count", [1, 10])
 def test_one_consumer_reads_thousands_of_queues_and_leaves_in_time(tmp_path, count):
     """It prints memory, processor time while nothing comes, and the times until the first and the last message."""
     with EmbeddedBroker(tmp_path / "broker", heap="1g") as broker:

@@ -29,6 +29,7 @@ from wakeroll_pipeline.local.story_checks import Handled, doubly_owned, read_han
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.operate,
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the end of a process"),
 ]
 

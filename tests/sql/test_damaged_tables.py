@@ -21,7 +21,8 @@ def home(day, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("what", ["lose a file", *(pytest.param(one, marks=pytest.mark.operate) for one in _MORE)])
+@pytest.mark.operate
+@pytest.mark.parametrize("what", ["lose a file", *_MORE])
 def test_spark_names_the_table_and_the_file(engine, wakeroll, home, what):
     assert engine
     named = DAMAGES[what](home / "warehouse" / "decisions")
@@ -35,7 +36,8 @@ def test_spark_names_the_table_and_the_file(engine, wakeroll, home, what):
 @pytest.mark.parametrize(
     "words", ["check --table decisions", "replay", "explain --group billing --queue orders-3", "marts"]
 )
-@pytest.mark.parametrize("what", ["lose a file", pytest.param("flip the pages", marks=pytest.mark.operate)])
+@pytest.mark.operate
+@pytest.mark.parametrize("what", ["lose a file", "flip the pages"])
 def test_every_command_in_spark_ends_with_the_sentence(engine, wakeroll, home, words, what):
     """Some errors of Spark arrive as broken rules of Great Expectations, or as failed models of dbt."""
     assert engine

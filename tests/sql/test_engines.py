@@ -92,6 +92,7 @@ def test_no_column_is_null_that_is_declared_to_have_values(request, home):
             assert {name: number for name, number in found.as_dict().items() if number} == {}, view.name
 
 
+@pytest.mark.operate
 def test_a_time_that_no_calendar_has_stops_no_view(spark, day, tmp_path):
     """A stranger may write any number; the TIMESTAMP beside it is null."""
     warehouse = tmp_path / "warehouse"
@@ -126,6 +127,7 @@ def spoiled(spark, day, tmp_path_factory):
     return warehouse
 
 
+@pytest.mark.operate
 def test_records_that_are_no_json_stop_no_view(spoiled, day):
     """Anybody who may append to a control topic could otherwise end every answer."""
     with duck_ledger(spoiled) as opened, duck_ledger(day) as before:
@@ -143,6 +145,7 @@ def test_records_that_are_no_json_are_the_same_in_both_engines(spark, spoiled):
     assert found == {name: rows_of(SparkLedger(spark), name) for name in found}
 
 
+@pytest.mark.operate
 def test_a_field_of_another_type_stops_no_view(spark, day, tmp_path):
     """Only a stranger who may append decisions can do that; each engine has its own idea of the other fields."""
     warehouse = tmp_path / "warehouse"

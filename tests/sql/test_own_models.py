@@ -14,7 +14,7 @@ from tests.support.running_processes import run_process
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions import marts
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.operate]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "dbt"
@@ -99,7 +99,6 @@ def test_an_exposure_names_what_the_questions_read(acme: Path):
     assert set(manifest["exposures"]["exposure.wakeroll.questions"]["depends_on"]["nodes"]) == read
 
 
-@pytest.mark.operate
 def test_dbt_alone_builds_them_too(acme: Path):
     """With two variables, and its own command line."""
     dbt = Path(sys.executable).with_name("dbt")

@@ -86,6 +86,7 @@ def test_wakeroll_sql_answers(ask):
     assert [tuple(row) for row in ask(then)] == BEFORE
 
 
+@pytest.mark.operate
 def test_spark_answers_with_the_confs_that_the_page_names(checkout):
     """In a process of its own: this one has all of ours."""
     [question, then] = blocks("python", "spark.")

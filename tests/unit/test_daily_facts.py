@@ -164,6 +164,7 @@ def a_week() -> Story:
     return story
 
 
+@pytest.mark.operate
 def test_a_day_has_the_same_facts_from_all_rows_before_it_and_from_the_opening_of_the_day_before(tmp_path):
     """The latter is what upkeep does: otherwise each day would read all history."""
     warehouses = [tmp_path / "one after the other", tmp_path / "from all rows"]
