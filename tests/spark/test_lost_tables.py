@@ -53,6 +53,7 @@ def rows(spark, settings: Settings) -> dict[str, list[tuple]]:
     return {name: sorted(map(tuple, spark.sql(query).collect())) for name, query in queries.items()}
 
 
+@pytest.mark.operate
 @pytest.mark.parametrize("lost", [("decisions",), ("events", "decisions", "assignments", "offsets", "snapshots")])
 def test_lost_tables_are_written_again_and_the_others_keep_their_rows(spark, settings, lost):
     """`run` refuses to go on without their rows; after `restore`, each row is there once, and new ones follow."""
@@ -84,6 +85,7 @@ def test_lost_tables_are_written_again_and_the_others_keep_their_rows(spark, set
     assert len(set(after["events"])) == len(after["events"])
 
 
+@pytest.mark.operate
 @pytest.mark.parametrize(
     "emptied", [("events",), ("decisions",), ("assignments",), ("events", "decisions", "assignments")]
 )
@@ -144,6 +146,7 @@ def test_a_table_without_its_newest_commits_is_lost(spark, settings):
         assert [*broken_chain(ledger, chain_of(ledger, EVENTS))] == []
 
 
+@pytest.mark.operate
 def test_a_table_without_some_files_is_lost(spark, settings):
     """The rows that it still has stay, the newest ones come with the next run, and a repair adds those between them."""
     before = two_runs(spark, settings)
@@ -173,6 +176,7 @@ def lose_the_log(settings: Settings) -> None:
     make_again(settings, settings.connection.topics.groups)
 
 
+@pytest.mark.operate
 @pytest.mark.parametrize("lose", [lose_a_table, lose_the_log])
 def test_a_writer_that_wakes_up_after_a_restore_appends_nothing(spark, settings, lose):
     """Its rows are of the log before: new records have their offsets, and would be taken for written."""
@@ -192,6 +196,7 @@ def test_a_writer_that_wakes_up_after_a_restore_appends_nothing(spark, settings,
     assert (groups, 0, 99) not in rows(spark, settings)["events"]
 
 
+@pytest.mark.operate
 def test_rows_of_records_that_kafka_has_deleted_are_lost(spark, settings):
     """The tables begin where the log does; the decisions continue with the next number."""
     log = Log(settings)

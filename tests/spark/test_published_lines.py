@@ -59,6 +59,7 @@ def newest(settings: Settings) -> dict[str, tuple[int, str]]:
     return {head.table: (head.number, head.line_hash) for head in check.heads}
 
 
+@pytest.mark.operate
 def test_a_recorder_publishes_the_newest_lines_and_restore_those_that_were_lost(spark, settings):
     log, topic = Log(settings), settings.connection.topics.chain
     log.tick()

@@ -83,6 +83,7 @@ def test_a_replica_joins_from_snapshots_and_the_other_one_may_die(spark, broker,
         query.stop()
 
 
+@pytest.mark.operate
 def test_a_replica_with_other_keys_is_found(spark, broker, tmp_path, caplog):
     """It rejects what the other one accepts: its decisions have the same numbers and other bytes."""
     settings = deploy(broker, tmp_path, "diverging")
@@ -125,6 +126,7 @@ def broken(spark: SparkSession) -> list:
     return spark.sql(queries("spark")["divergences.none"]).collect()
 
 
+@pytest.mark.operate
 def test_a_replica_notices_a_new_era_and_joins_it(spark, broker, tmp_path):
     """A coordinator that has lost its state begins an era; the other one would decide for nobody."""
     settings = deploy(broker, tmp_path, "eras")
@@ -171,6 +173,7 @@ def test_a_replica_notices_a_new_era_and_joins_it(spark, broker, tmp_path):
         query.stop()
 
 
+@pytest.mark.operate
 def test_a_replica_joins_while_others_take_snapshots(spark, broker, tmp_path, monkeypatch):
     """Under load there are some every few seconds, so one may appear while a replica starts."""
     settings = deploy(broker, tmp_path, "replicas-meanwhile")

@@ -77,6 +77,7 @@ def share(
     return found()
 
 
+@pytest.mark.operate
 def test_the_shards_are_divided_and_groups_go_on(spark, broker, tmp_path, wakeroll, monkeypatch):
     """Epochs, owners, offsets and held pulls continue; the tables are whole, and a replay decides the same."""
     assert [partition_of(name.encode(), number) for name in (MOVES, STAYS) for number in (4, 8)] == [1, 5, 1, 1]

@@ -131,6 +131,7 @@ def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings, tmp_path, mo
     assert rows.n == rows.d
 
 
+@pytest.mark.operate
 def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
     """Nothing that was decided before is published again, and no identity is used twice."""
     log = Log(settings)
@@ -168,6 +169,7 @@ def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
     assert_replayed(spark, settings)
 
 
+@pytest.mark.operate
 def test_a_pause_that_was_longer_than_a_retention_is_no_end(spark, settings, caplog):
     """It starts, says what it skipped, and keeps what operators and clients have set.
 
@@ -221,6 +223,7 @@ def test_a_pause_that_was_longer_than_a_retention_is_no_end(spark, settings, cap
     assert_replayed(spark, settings)
 
 
+@pytest.mark.operate
 def test_a_topic_that_was_made_again_is_refused_until_it_is_restored(spark, settings):
     """A checkpoint that has read more than there is would wait for ever; and the same offsets are other records now."""
     topics, log = settings.connection.topics, Log(settings)
@@ -253,6 +256,7 @@ def test_a_topic_that_was_made_again_is_refused_until_it_is_restored(spark, sett
     assert sorted(tuple(row) for row in offsets) == [(0, 42), (1, 43)]
 
 
+@pytest.mark.operate
 def test_a_log_that_is_longer_again_is_recognized_as_another_one(spark, settings):
     """Its offsets continue those of the checkpoint, but its records were lost and replaced: nothing else shows it."""
     groups, log, counts = settings.connection.topics.groups, Log(settings), Counts.start(spark)
@@ -301,6 +305,7 @@ def damage(file: Path, how: str) -> None:
     file.write_bytes({"empty": b"", "cut": body[: len(body) // 2], "zeros": bytes(len(body))}[how])
 
 
+@pytest.mark.operate
 def test_files_of_a_checkpoint_that_a_power_failure_left_incomplete_count_as_not_written(spark, settings, caplog):
     """The batches since are repeated: the same decisions, the same rows."""
     log = Log(settings)
@@ -339,6 +344,7 @@ def test_files_of_a_checkpoint_that_a_power_failure_left_incomplete_count_as_not
     assert_replayed(spark, settings)
 
 
+@pytest.mark.operate
 def test_a_damaged_state_is_named_with_the_remedy_which_works(spark, settings):
     log = Log(settings)
     queries = start(spark, settings)

@@ -372,6 +372,7 @@ def test_facts_that_the_rows_do_not_give_are_found_and_repaired(tmp_path):
     assert repair(settings, pytest.fail).days == []  # type: ignore[arg-type]
 
 
+@pytest.mark.operate
 def test_what_an_edited_opening_has_spoilt_is_found_and_repaired(tmp_path):
     """The file is no proof: `check` and `repair` begin with the rows."""
     settings = Settings(home=str(tmp_path), partitions=PARTITIONS, **dict.fromkeys(KEEPS, 10**13))
