@@ -44,7 +44,12 @@ def offsets_in(spark, table: Place) -> list[int]:
     return sorted(row.offset for row in spark.read.format("delta").load(table.for_spark()).collect())
 
 
-@pytest.mark.parametrize("wrong", [{"offset": -1}, {"partition": -1}, {"topic": None}, {"at_ms": None}])
+_MORE_WRONG: list[dict[str, int | None]] = [{"partition": -1}, {"at_ms": None}]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"offset": -1}, {"topic": None}, *(pytest.param(one, marks=pytest.mark.operate) for one in _MORE_WRONG)]
+)
 def test_a_row_that_breaks_a_constraint_is_refused_with_its_batch(spark, table, wrong):
     """NOT NULL and CHECK hold for this writer as for Spark's."""
     bad = structs.asdict(structs.replace(ROW, offset=2)) | wrong

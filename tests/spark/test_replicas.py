@@ -199,6 +199,7 @@ def test_a_replica_joins_while_others_take_snapshots(spark, broker, tmp_path, mo
         query.stop()
 
 
+@pytest.mark.operate
 def test_a_standby_whose_turn_comes_while_no_broker_answers_goes_on(tmp_path):
     """It would end otherwise, with the decisions that it makes; it writes the tables when the broker is back."""
     until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)

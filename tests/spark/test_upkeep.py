@@ -103,6 +103,7 @@ def test_all_that_is_archived_is_decided_again_alike(spark):
     assert sum(one.compared for one in done) == recorded > 0
 
 
+@pytest.mark.operate
 def test_what_began_with_nothing_that_is_left_is_named_and_the_rest_compared(spark, kept):
     """As for an era that began without a snapshot, and took its first one only later."""
     spark.sql(
@@ -122,6 +123,7 @@ def test_what_began_with_nothing_that_is_left_is_named_and_the_rest_compared(spa
     assert all("are not archived" in why for why in unknown)
 
 
+@pytest.mark.operate
 @pytest.mark.usefixtures("kept")
 def test_what_is_left_keeps_the_rules_of_a_history(spark):
     """Between the last words that are kept there are gaps, which are nobody's fault."""
@@ -257,6 +259,7 @@ def test_the_newest_snapshots_of_a_shard_are_kept_however_old_they_are(spark, tm
     assert sorted(row.offset for row in left) == [5, 6, 7, 8]
 
 
+@pytest.mark.operate
 def test_no_record_is_deleted_that_only_a_damaged_snapshot_makes_superfluous(spark, tmp_path):
     """Otherwise the state at the beginning of the archived log could never be had again."""
     story = three_days()
@@ -301,6 +304,7 @@ def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_pa
     assert [row.offset for row in found] == list(range(8))
 
 
+@pytest.mark.operate
 def test_a_round_of_upkeep_looks_after_every_table(spark, days, kept, tmp_path):
     """One step at a time; between two of them rows may be appended."""
     settings = Settings(home=str(tmp_path), upkeep_interval_ms=1_000)
