@@ -159,17 +159,22 @@ def test_tables_and_columns_say_what_they_are(ask):
     assert comments["client_id"] == "owner from this moment on; null if nobody owns the queue"
 
 
+_MORE_STATEMENTS = (
+    "delete from assignments",
+    "insert into offsets select * from offsets",
+    "from offsets insert into offsets select *",
+    "create table mine as select * from offsets",
+    "drop view offsets",
+    "set spark.sql.session.timeZone = Asia/Tokyo",
+    "begin select 1; end",
+)
+
+
 @pytest.mark.parametrize(
     "statement",
     [
-        "delete from assignments",
-        "insert into offsets select * from offsets",
         "with some as (select * from offsets) insert into offsets select * from some",
-        "from offsets insert into offsets select *",
-        "create table mine as select * from offsets",
-        "drop view offsets",
-        "set spark.sql.session.timeZone = Asia/Tokyo",
-        "begin select 1; end",
+        *(pytest.param(one, marks=pytest.mark.operate) for one in _MORE_STATEMENTS),
     ],
 )
 def test_what_is_no_question_is_refused(ask_spark, day, statement):

@@ -109,10 +109,8 @@ def hostile(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     return warehouse
 
 
-# `hostile` has all of the day; `test_order.py` has the marts of `eras`, and `test_marts.py` those of `cut`.
-@pytest.mark.parametrize(
-    "ledger", ["hostile", *(pytest.param(name, marks=pytest.mark.operate) for name in ("day", "eras", "cut"))]
-)
+@pytest.mark.operate
+@pytest.mark.parametrize("ledger", ["hostile", "day", "eras", "cut"])
 def test_both_engines_build_equal_marts(
     engine: SparkSession, ledger: str, build, tmp_path: Path, request: pytest.FixtureRequest
 ):
