@@ -29,7 +29,7 @@ from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.settings import Settings
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.operate]
 
 SENT = "sent"
 WAIT_S = 3.0

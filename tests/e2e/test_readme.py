@@ -35,7 +35,7 @@ RUN_BY_A_TEST = {
     "make run",
     "make test",  # which is what runs this
     "wakeroll up",
-    # these four in test_outages.py
+    # these four in test_outages.py, by `make test-operate`
     "wakeroll observe --bootstrap host:9092",
     "wakeroll run --bootstrap host:9092",
     "wakeroll restore --bootstrap host:9092",
