@@ -299,6 +299,7 @@ def test_the_readmes_command_watches_a_group(watched, tmp_path):
         assert f"group {watched.kafka_group} is watched as kafka.{watched.kafka_group}" in watch.log_tail()
 
 
+@pytest.mark.operate
 def test_a_broker_that_restarts_ends_no_session(tmp_path, group_id):
     """The log was dark; Kafka's members and the watch come back, and the record goes on."""
     with plane_of_its_own(tmp_path / "broker") as (broker, coordinator):

@@ -64,6 +64,7 @@ def found() -> Results:
     return measure(TINY, say=lambda _: None)
 
 
+@pytest.mark.operate
 def test_every_part_measures_every_size(found):
     """A size that is left out would be missed by nobody."""
     assert [(beat.members, beat.groups) for beat in found.heartbeats.beats] == [(2, 1), (2, 150), (4, 1), (4, 150)]

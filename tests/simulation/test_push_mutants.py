@@ -22,6 +22,7 @@ def finding_of(mutant: Mutant) -> str | None:
     return None
 
 
+@pytest.mark.operate
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_broken_rule_is_found(mutant):
     with alive(mutant):

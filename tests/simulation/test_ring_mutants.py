@@ -9,6 +9,7 @@ TRIES = 30
 """Worlds for each mutant; most are found in the first ones."""
 
 
+@pytest.mark.operate
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_broken_claim_is_found(mutant):
     """Only a finding counts."""
