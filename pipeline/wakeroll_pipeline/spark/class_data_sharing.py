@@ -35,7 +35,7 @@ class ClassFile(Struct, frozen=True, kw_only=True):
     jars: Sequence[Path]
     """The class path: a JVM with another one ignores the file."""
     says: str
-    """What it is and what it costs, for the line that announces it."""
+    """Description of the file with its cost, for the line that announces it."""
     make: Callable[[Path], None]
     """Starts a JVM that writes its classes to a path when it ends."""
 
