@@ -36,6 +36,7 @@ def test_no_interleaving_breaks_a_rule(name, depth, tell):
     )
 
 
+@pytest.mark.operate
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.mutant.name)
 def test_a_broken_rule_is_found(planted):
     """If it were not, silence would mean nothing."""

@@ -329,6 +329,7 @@ def test_a_round_of_upkeep_looks_after_every_table(spark, days, kept, tmp_path):
         assert rows_of(spark, name) == kept.before[name], name
 
 
+@pytest.mark.operate
 def test_a_stopped_ledger_loses_its_old_rows_by_a_command(spark, days, kept, wakeroll, tmp_path, monkeypatch):
     """The last rows of a deployment must not stay for ever because its `run` is stopped."""
     shutil.copytree(days, tmp_path / "warehouse")
