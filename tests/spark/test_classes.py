@@ -1,14 +1,18 @@
 """The classes that `make setup` lets Java keep: used where they fit, and not missed where they do not."""
 
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.running_processes import run_process
 from wakeroll_pipeline.prerequisites import java_path
-from wakeroll_pipeline.spark.jar_paths import BROKER, NO_WORDS, SPARK, class_file
+from wakeroll_pipeline.spark.jar_paths import BROKER, NO_WORDS, SPARK, broker_jars, class_file, class_options, stamp_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +65,36 @@ def test_a_java_that_they_do_not_fit_goes_on_without_a_word(tmp_path: Path, cont
 
     assert ended.stdout.startswith("openjdk ")
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("damaged", "is_used"),
+    [
+        (lambda body: body, True),
+        (lambda body: body[: len(body) // 2], False),
+        (lambda body: body[:0], False),
+        (lambda body: body[: len(body) // 3] + bytes(len(body) // 3) + body[len(body) // 3 * 2 :], True),
+    ],
+    ids=["whole", "cut", "empty", "zeros"],
+)
+def test_a_damaged_file_of_classes_stops_no_jvm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: Callable[[bytes], bytes], is_used: bool
+):
+    """It ended the JVM with SIGBUS or SIGSEGV: the disk was full, or the folder was copied in part."""
+    kept, paths = class_file(BROKER), broker_jars()
+    if not kept.exists():
+        pytest.skip("this Java cannot create the file")
+    monkeypatch.setenv("WAKEROLL_JARS", str(tmp_path))
+    class_file(BROKER).write_bytes(damaged(kept.read_bytes()))
+    shutil.copy(stamp_of(kept), stamp_of(class_file(BROKER)))
+    java, jars = java_path(), os.pathsep.join(map(str, paths))
+    assert java is not None
+
+    options = class_options(BROKER)
+    ended = run_process([java, "-XX:+UseSerialGC", *options, "-cp", jars, "kafka.Kafka", "--version"])
+
+    assert bool(options) == is_used
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_a_java_that_keeps_none_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -18,7 +18,7 @@ from wakeroll_pipeline.local.broker_settings import ALONE, RECORDS, Node, broker
 from wakeroll_pipeline.local.child_process import Child, ChildFailed
 from wakeroll_pipeline.local.ports import HOST, PORTS, free_ports, is_free
 from wakeroll_pipeline.prerequisites import check_java, java_path
-from wakeroll_pipeline.spark.jar_paths import BROKER, NO_WORDS, broker_jars, class_file
+from wakeroll_pipeline.spark.jar_paths import BROKER, broker_jars, class_options
 
 READY_S = 180.0
 """Longest wait for the start (s); it takes about 2 s on an idle machine, and a minute or more on a very busy one."""
@@ -190,9 +190,7 @@ class EmbeddedBroker:
             raise BrokerFailed(f"{check.found}; {check.fix}.")
         options = ["-XX:+UseSerialGC", f"-Xmx{self._heap}", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
         options += ["-XX:TieredStopAtLevel=1"] if self._fast_start else []
-        if not self._version and (classes := class_file(BROKER)).exists():
-            # A JVM that does not match the file ignores it; NO_WORDS suppresses its warning.
-            options += [f"-XX:SharedArchiveFile={classes}", *NO_WORDS.split()]
+        options += [] if self._version else class_options(BROKER)
         logger = {"showDateTime": "true", "dateTimeFormat": "yyyy-MM-dd'T'HH:mm:ss.SSS", "showShortLogName": "true"}
         options += [f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in logger.items()]
         return [java, *options, "-cp", os.pathsep.join(str(jar) for jar in broker_jars(self._version))]

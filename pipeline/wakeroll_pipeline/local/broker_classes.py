@@ -12,11 +12,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from wakeroll_pipeline.local.broker import BrokerFailed, EmbeddedBroker
-from wakeroll_pipeline.spark.class_data_sharing import ClassFile, main
+from wakeroll_pipeline.spark.class_data_sharing import MAKING_S, ClassFile, main
 from wakeroll_pipeline.spark.jar_paths import BROKER, broker_jars, class_file
-
-_STOP_S = 300.0
-"""Time limit for the JVM to write its classes (s); it takes 5 to 15 s."""
 
 
 def broker_classes() -> ClassFile:
@@ -38,12 +35,13 @@ def _make(file: Path) -> None:
         broker = EmbeddedBroker(Path(folder), java=[f"-XX:ArchiveClassesAtExit={file}"])
         try:
             broker.start()
-            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            # No log: the client is still there when the broker stops, and would report that.
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
             admin.create_topics([NewTopic("any", 1)])["any"].result()
         except KafkaException as error:
             raise BrokerFailed(f"the embedded broker created no topic: {error}") from error
         finally:
-            broker.stop(_STOP_S)
+            broker.stop(MAKING_S)
 
 
 if __name__ == "__main__":

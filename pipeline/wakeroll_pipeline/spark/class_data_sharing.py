@@ -21,9 +21,9 @@ from wakeroll.errors import WakerollError
 from wakeroll_pipeline.prerequisites import java_path
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
-from wakeroll_pipeline.spark.jar_paths import NO_WORDS, SPARK, class_file, spark_jars
+from wakeroll_pipeline.spark.jar_paths import NO_WORDS, SPARK, class_file, size_line, spark_jars, stamp_of
 
-_MAKING_S = 300.0
+MAKING_S = 300.0
 """Time limit for the JVM to write its classes (s); it takes 10 to 30 s."""
 
 
@@ -69,9 +69,9 @@ def ensure_classes(classes: ClassFile, *, say: Callable[[str], None] = print) ->
         OSError: the file cannot be written.
     """
     file = classes.path
-    stamp = file.with_suffix(".of")
+    stamp = stamp_of(file)
     made_of = _made_of(classes.jars)
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of + size_line(file):
         return
     say(f"creating a file of {classes.says}")
     file.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def ensure_classes(classes: ClassFile, *, say: Callable[[str], None] = print) ->
             say("this Java cannot create it; everything works without the file, but starts some seconds later")
     finally:
         unfinished.unlink(missing_ok=True)
-    stamp.write_text(made_of, encoding="utf-8")
+    stamp.write_text(made_of + size_line(file), encoding="utf-8")
 
 
 def _make(file: Path) -> None:
@@ -108,7 +108,7 @@ def _make(file: Path) -> None:
         spark.stop()
         # The JVM writes the file when it ends, and it ends when its input is closed.
         jvm.stdin.close()
-        jvm.wait(_MAKING_S)
+        jvm.wait(MAKING_S)
 
 
 def _made_of(jars: Sequence[Path]) -> str:

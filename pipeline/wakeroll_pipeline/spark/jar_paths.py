@@ -136,6 +136,32 @@ def class_file(name: str) -> Path:
     return our_jars().folder / f".classes_of_{name}.jsa"
 
 
+def class_options(name: str) -> list[str]:
+    """Return the JVM options that use a class file; none if there is none, or if it is not as it was written.
+
+    A JVM that does not match the file (another Java, other JARs) ignores it, and by VerifySharedSpaces one with other
+    bytes; a file that was cut would end it with SIGBUS, so its size is compared here.
+
+    Args:
+        name: `spark` or `broker`.
+    """
+    file = class_file(name)
+    stamp = stamp_of(file)
+    if not file.exists() or not stamp.exists() or not stamp.read_text(encoding="utf-8").endswith(size_line(file)):
+        return []
+    return [f"-XX:SharedArchiveFile={file}", "-XX:+VerifySharedSpaces", *NO_WORDS.split()]
+
+
+def stamp_of(file: Path) -> Path:
+    """Return the path of the file that records what a class file was made of; its last line is the `size_line`."""
+    return file.with_suffix(".of")
+
+
+def size_line(file: Path) -> str:
+    """Return the size of a class file as a line; a line too if there is no such file."""
+    return f"{file.stat().st_size if file.exists() else 'no'} bytes\n"
+
+
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 

@@ -17,7 +17,7 @@ from wakeroll_pipeline.prerequisites import check_java
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.executors import executor_confs, is_local
 from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
-from wakeroll_pipeline.spark.jar_paths import NO_WORDS, SPARK, class_file, spark_jars
+from wakeroll_pipeline.spark.jar_paths import SPARK, class_options, spark_jars
 from wakeroll_pipeline.spark.s3_classes import s3_session_jars
 from wakeroll_pipeline.spark.spark_properties import read_spark_properties
 from wakeroll_pipeline.spark.storage_confs import storage_confs, uses_s3
@@ -89,9 +89,8 @@ def _session(
     if not found.ok:
         raise SparkFailed(f"{found.found}; {found.fix}")
     _prepare_environment()
-    if (classes := class_file(SPARK)).exists():
-        # A JVM that does not match the file (another Java, other JARs) ignores it; NO_WORDS suppresses its warning.
-        java = f'{java} -XX:SharedArchiveFile="{classes}" {NO_WORDS}'
+    # The path may contain a space.
+    java = " ".join([java, *(f'"{option}"' for option in class_options(SPARK))])
     logging_files = ",".join(file.as_uri() for file in log4j)
     jars = [*hadoop_defaults_jar(), *(s3_session_jars() if uses_s3(settings) else spark_jars())]
     confs = {
