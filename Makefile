@@ -24,7 +24,8 @@ OURS := .venv/bin/python
 PIP := $(OURS) -m pip install --no-compile
 OR_SAY_SO := || { echo "setup: pip did not install every package (see above); check the network, then repeat the command." >&2; exit 1; }
 
-# Three processes, because tests often wait; each process starts one Spark, for all of its files that need one.
+# Three processes, because tests often wait; two for real parts of a platform, which are several processes themselves.
+# Each process starts one Spark, for all of its files that need one.
 SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets
@@ -41,7 +42,7 @@ test: .venv/.installed-dev jars ## run all tests, including those with Spark and
 
 test-operate: .venv/.installed-dev jars ## test with real parts of a platform: TLS broker, S3 server, clusters (minutes); selection: ARGS="..."
 	@.venv/bin/wakeroll jars --quiet spark s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
-	@exec $(OURS) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m operate $(ARGS)
+	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) --numprocesses 2 -m operate $(ARGS)
 
 image: ## build the container image wakeroll:VERSION from the last commit, by podman, buildah or docker; options: ARGS="..."
 	@exec deploy/container/build.sh $(ARGS)

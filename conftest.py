@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import settings
 
-from tests.support.operate_record import OperateRuns, load, place
+from tests.support.operate_record import OperateRuns, file_of, load, place
 
 # A worker of xdist has no main file; PySpark takes such a process for one that runs its own doctests, and ends it when
 # Great Expectations looks whether there is a Spark Connect.
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Begin with what takes longest; of the `operate` tests, with those that were green longest ago."""
     if config.option.markexpr == "operate":
         record = load()
-        items.sort(key=lambda item: place(item.nodeid.partition("::")[0], record))
+        items.sort(key=lambda item: place(file_of(item.nodeid), record))
     else:
         items.sort(key=lambda item: _place(item.nodeid))
 

@@ -1,13 +1,13 @@
 """The record of the `operate` tests: which CI runs next, and what it prints of those that have ended."""
 
-import os
-import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.operate_record import LastRuns, place, updated
+from tests.support.running_processes import ROOT, run_process
 
 TESTS = {
     "test_a.py": "def test_holds(): pass\ndef test_holds_too(): pass\n",
@@ -24,25 +24,40 @@ def pytest_configure(config):
 GREEN: LastRuns = {"green": "aaaa1111", "on": "2026-11-20", "seconds": 30, "red_at": []}
 
 
-@pytest.mark.parametrize("processes", [0, 2])
-def test_a_run_prints_a_line_for_each_file_that_has_ended(tmp_path: Path, processes: int) -> None:
-    """Also for a run of several processes; a file whose tests are all skipped has no line."""
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., str]:
+    """Run the three files with options of pytest, and return what it prints."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "conftest.py").write_text(RULE)
     for name, text in TESTS.items():
         (tmp_path / "tests" / name).write_text(text)
-    options = ["-p", "no:cacheprovider", "-q", "-n", str(processes), "--dist", "loadfile", "--rootdir", str(tmp_path)]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    lines = [line.split() for line in run.stdout.splitlines() if line.startswith("operate: ")]
+
+    def run(*options: str) -> str:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--rootdir", tmp_path, *options]
+        return run_process([*command, tmp_path], patience_s=300, PYTHONPATH=str(ROOT)).stdout
+
+    return run
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_run_prints_a_line_for_each_file_that_has_ended(run: Callable[..., str], processes: str) -> None:
+    """Also for a run of several processes; a file whose tests are all skipped has no line."""
+    printed = run("--numprocesses", processes, "--dist", "loadfile")
+
+    lines = [line.split() for line in printed.splitlines() if line.startswith("operate: ")]
     assert sorted((line[-1], line[-2]) for line in lines) == [("tests/test_a.py", "green"), ("tests/test_b.py", "red")]
-    assert run.stdout.index("test_breaks failed:") < run.stdout.index("red tests/test_b.py")
+    assert printed.index("test_breaks failed:") < printed.index("red tests/test_b.py")
+
+
+@pytest.mark.parametrize(
+    "selection", [("-k", "holds"), ("--deselect", "tests/test_a.py::test_holds")], ids=["k", "not"]
+)
+def test_a_run_of_some_tests_says_nothing_about_their_files(run: Callable[..., str], selection: Sequence[str]) -> None:
+    """Otherwise a file would count as green of which one test has run."""
+    printed = run(*selection)
+
+    assert " passed" in printed
+    assert "operate: " not in printed
 
 
 def test_the_lines_of_a_log_are_copied_into_the_record() -> None:

@@ -62,34 +62,39 @@ def updated(record: dict[str, LastRuns], log: str) -> dict[str, LastRuns]:
 
 
 class OperateRuns:
-    """Shows each failure at once, and a line for each file that has ended: CI may stop the run before its summary."""
+    """Shows each failure at once, and a line for each file that has ended: CI may stop the run before its summary.
+
+    A run of selected tests prints no such line, for it says nothing about the others of a file.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         git = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=False)
         self._commit = git.stdout.strip() or "unknown"
+        selects = any(config.getoption(name, None) for name in ("keyword", "lf", "deselect"))
+        self._has_selection = selects or any("::" in argument for argument in config.args)
         self._left: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._outcomes: defaultdict[str, set[str]] = defaultdict(set)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count the tests of each file, in a run of one process."""
-        self._left = Counter(_file(item.nodeid) for item in session.items)
+        self._count(item.nodeid for item in session.items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Iterable[str]) -> None:  # noqa: ARG002
         """Count the tests of each file, in a run of several processes."""
-        self._left = Counter(_file(nodeid) for nodeid in ids)
+        self._count(ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Show a failure, and the end of a file."""
-        file = _file(report.nodeid)
+        file = file_of(report.nodeid)
         self._seconds[file] += report.duration
         if report.when == "call" or report.outcome != "passed":
             self._outcomes[file].add(report.outcome)
         if report.failed:
             self._write(f"{report.nodeid} failed:\n{report.longreprtext}")
-        if report.when != "teardown":
+        if report.when != "teardown" or self._has_selection:
             return
         self._left[file] -= 1
         # A file of which each test is skipped is neither: what it needs is not on this machine.
@@ -98,13 +103,17 @@ class OperateRuns:
             today = datetime.datetime.now(tz=datetime.UTC).date()
             self._write(f"operate: {today} {self._commit} {self._seconds[file]:.0f} s {outcome} {file}")
 
+    def _count(self, nodeids: Iterable[str]) -> None:
+        self._left = Counter(map(file_of, nodeids))
+
     def _write(self, text: str) -> None:
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         if terminal is not None:
             terminal.write_line(f"\n{text}")
 
 
-def _file(nodeid: str) -> str:
+def file_of(nodeid: str) -> str:
+    """Return the file of a test."""
     return nodeid.partition("::")[0]
 
 
