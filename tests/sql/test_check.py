@@ -53,8 +53,10 @@ Broken = set[tuple[str, str]]
 """(rule, key of the row that breaks it)"""
 
 
-def assert_all_hold(outcomes: Sequence[RuleResult], page: Path) -> None:
-    """Assert that every rule was asked, and none is broken."""
+def assert_all_hold(outcomes: Sequence[RuleResult], gate: Gate, folder: Path) -> None:
+    """Assert that every rule was asked, none is broken, and the Data Docs in the folder show all suites."""
+    page = gate.write_docs()
+    assert page.is_relative_to(folder)
     assert {outcome.rule.name: outcome.rows for outcome in outcomes if outcome.broken} == {}
     assert [outcome.rule for outcome in outcomes] == [rule for rules in all_rules().values() for rule in rules]
     assert all(suite in page.read_text(encoding="utf-8") for suite in all_rules())
@@ -64,9 +66,7 @@ def test_the_ledger_of_a_story_keeps_every_rule(day, tmp_path):
     """And every rule is asked."""
     outcomes = check_here(day, gate := Gate(tmp_path, "duckdb"))
 
-    page = gate.write_docs()
-    assert page.is_relative_to(tmp_path)
-    assert_all_hold(outcomes, page)
+    assert_all_hold(outcomes, gate, tmp_path)
 
 
 @pytest.mark.operate
@@ -83,7 +83,7 @@ def test_spark_judges_the_story_alike(spark, day, tmp_path):
     )
     check_here(day, Gate(tmp_path / "duckdb", "duckdb"))
 
-    assert_all_hold(in_spark, gate.write_docs())
+    assert_all_hold(in_spark, gate, tmp_path)
     assert validations(tmp_path / "spark") == validations(tmp_path / "duckdb")
 
 

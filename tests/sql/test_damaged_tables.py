@@ -10,8 +10,16 @@ from tests.support.engines import ENGINES
 
 pytestmark = pytest.mark.spark
 
-_MORE = ["cut a file", "lose a commit", "flip a commit", "lose the table", "change a type", "flip the pages"]
-"""Damage beside `lose a file`; the last one is found when the rows are read."""
+_KINDS = [
+    "lose a file",
+    "cut a file",
+    "lose a commit",
+    "flip a commit",
+    "lose the table",
+    "change a type",
+    "flip the pages",
+]
+"""Kinds of damage; the last one is found when the rows are read."""
 
 
 @pytest.fixture
@@ -22,7 +30,7 @@ def home(day, tmp_path):
 
 
 @pytest.mark.operate
-@pytest.mark.parametrize("what", ["lose a file", *_MORE])
+@pytest.mark.parametrize("what", _KINDS)
 def test_spark_names_the_table_and_the_file(engine, wakeroll, home, what):
     assert engine
     named = DAMAGES[what](home / "warehouse" / "decisions")
@@ -33,10 +41,10 @@ def test_spark_names_the_table_and_the_file(engine, wakeroll, home, what):
     assert f"wakeroll: cannot read table 'decisions': {named}" in complaint
 
 
+@pytest.mark.operate
 @pytest.mark.parametrize(
     "words", ["check --table decisions", "replay", "explain --group billing --queue orders-3", "marts"]
 )
-@pytest.mark.operate
 @pytest.mark.parametrize("what", ["lose a file", "flip the pages"])
 def test_every_command_in_spark_ends_with_the_sentence(engine, wakeroll, home, words, what):
     """Some errors of Spark arrive as broken rules of Great Expectations, or as failed models of dbt."""

@@ -127,7 +127,6 @@ def spoiled(spark, day, tmp_path_factory):
     return warehouse
 
 
-@pytest.mark.operate
 def test_records_that_are_no_json_stop_no_view(spoiled, day):
     """Anybody who may append to a control topic could otherwise end every answer."""
     with duck_ledger(spoiled) as opened, duck_ledger(day) as before:

@@ -23,7 +23,8 @@ class Witness:
         self._settings = settings
         self._published: Sequence[Published] | None = None
         self._problem = ""
-        self._sentence = ""
+        self.sentence = ""
+        """Result of the comparison with the published lines; empty if there is none."""
         if settings is None:
             return
         from wakeroll_pipeline.kafka.published_lines import read_published
@@ -45,15 +46,10 @@ class Witness:
             result = RuleResult(RULE, not_checked=self._problem)
         else:
             result = check_published(self._settings.warehouse, self._published, topic)
-        self._sentence = sentence_of(result, self._published, topic)
+        self.sentence = sentence_of(result, self._published, topic)
         return inserted(outcomes, result)
-
-    @property
-    def sentence(self) -> str:
-        """Result of the comparison with the published lines; empty if there is none."""
-        return self._sentence
 
     def tell(self, out: Output) -> None:
         """Print what the published lines show."""
-        if self._sentence:
-            out.print(self._sentence, soft_wrap=True, markup=False)
+        if self.sentence:
+            out.print(self.sentence, soft_wrap=True, markup=False)
