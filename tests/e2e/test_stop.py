@@ -145,7 +145,7 @@ def test_a_service_that_is_still_importing_ends_with_0(tmp_path: Path, words: st
         pytest.param("starts the JVM", signal.SIGINT, marks=pytest.mark.operate),
         pytest.param("starts queries", signal.SIGTERM, marks=pytest.mark.operate),
         pytest.param("starts queries", signal.SIGINT, marks=pytest.mark.operate),
-        ("runs", signal.SIGTERM),
+        pytest.param("runs", signal.SIGTERM, marks=pytest.mark.operate),
         pytest.param("runs", signal.SIGINT, marks=pytest.mark.operate),
     ],
 )

@@ -242,23 +242,29 @@ def test_one_statement_is_answered_at_a_time(ask_duckdb, question, count):
     ("question", "reason"),
     [
         ("selec 1", "Syntax error at or near 'selec' (line 1, column 1)"),
-        ("select 1; select 2", "Syntax error at or near 'select': extra input 'select' (line 1, column 11)"),
-        (" ", "Syntax error, unexpected empty statement (line 1, column 2)"),
+        pytest.param(
+            "select 1; select 2",
+            "Syntax error at or near 'select': extra input 'select' (line 1, column 11)",
+            marks=pytest.mark.operate,
+        ),
+        pytest.param(" ", "Syntax error, unexpected empty statement (line 1, column 2)", marks=pytest.mark.operate),
         (
             "select\n  who from (select client_id from offsets)",
             "A column, variable, or function parameter with name `who` cannot be resolved. "
             "Did you mean one of the following? [`client_id`] (line 2, column 3)",
         ),
-        (
+        pytest.param(
             "select group_id, count(*) from offsets",
             "The query does not include a GROUP BY clause. Add GROUP BY or turn it into the window functions "
             "using OVER clauses (line 1, column 1)",
+            marks=pytest.mark.operate,
         ),
-        (
+        pytest.param(
             "select cast(group_id as int) from offsets",
             'The value \'billing\' of the type "STRING" cannot be cast to "INT" because it is malformed. '
             "Correct the value as per the syntax, or change its target type. Use `try_cast` to tolerate malformed "
             "input and return NULL instead (line 1, column 8)",
+            marks=pytest.mark.operate,
         ),
     ],
 )

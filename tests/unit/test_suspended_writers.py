@@ -249,7 +249,7 @@ def wake_in_between(
 def test_a_writer_that_wakes_up_while_the_next_one_takes_its_turn_harms_nobody(worlds: Iterator[World]):
     _, firsts = steps_of(next(worlds))
 
-    wake_in_between(worlds, "", firsts[::12], firsts[::12], clock_stands=True)
+    wake_in_between(worlds, "", firsts[::12], firsts[::36], clock_stands=True)
 
 
 @pytest.mark.operate
