@@ -14,7 +14,7 @@ from wakeroll import argument_checks
 from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
-from wakeroll.decision_log import DecisionLog
+from wakeroll.decision_log import DecisionLog, Said
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll.expectations import problem_in
 from wakeroll.group_summary import History
@@ -24,20 +24,22 @@ from wakeroll.kick import KickOutcome
 from wakeroll.name_lists import names_of
 from wakeroll.operator_name import this_user
 from wakeroll.operator_requests import (
+    Request,
     RequestRefused,
     ResetOutcome,
     append,
-    await_members,
+    await_decisions,
     await_reset,
     await_target,
 )
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
 from wakeroll.reset import ResetPlan, ResetTarget, Shift, in_words, place_of, plan_of
-from wakeroll_model import kicks
-from wakeroll_model.decisions import Cause, Membership, Rebalance
-from wakeroll_model.events import Configure, Kick, Reset
+from wakeroll_model import deletions, kicks
+from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance
+from wakeroll_model.events import Configure, Delete, Kick, Reset
 from wakeroll_model.queue import Queue, TopicName
+from wakeroll_model.records import type_of
 
 ANSWER_S = 30.0
 """How long to wait for the coordinator (s). A batch takes about a second; the first ones after a start take longer."""
@@ -48,7 +50,7 @@ _LONGEST_ASKED = 255
 
 
 class Admin:
-    """Changes a group's committed offsets and settings, with or without members, and kicks members. For one thread.
+    """Changes a group's offsets and settings, kicks its members, and deletes groups and offsets. For one thread.
 
     >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
     ...     plan = admin.plan_reset("billing", "first", topic="orders")
@@ -350,23 +352,104 @@ class Admin:
         """
         self._kick(group_id, client_id, by, timeout, readmit=True, reason=reason)
 
+    def delete_group(self, group_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S) -> str:
+        """Delete a group without members, with its committed offsets and settings; return what was deleted, in words.
+
+        A consumer that joins later creates the group again, and starts by its `consume_from`. It needs feature level 4.
+
+        Args:
+            group_id: the group.
+            reason: why, for the record; at most 255 characters.
+            by: who makes the request, for the record; if omitted, this process's user and host.
+            timeout: seconds to wait for the coordinator.
+
+        Raises:
+            InvalidUsage: an argument is not valid, there is no such group, or it has members; the message names them.
+            InvalidKeys: there is no key of an operator to sign with.
+            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestUnanswered: the coordinator did not answer in time; the request is recorded.
+            NotReachable: Kafka did not acknowledge the request in time.
+        """
+        decisions = self._request(Delete, by, timeout, group_id=group_id, what="group", reason=reason)
+        forgotten = next((one for one in decisions if isinstance(one, Membership)), None)
+        assert forgotten is not None, f"the coordinator deletes a group by a `forgotten`, not by {decisions}"
+        return forgotten.detail
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        topic: str | None = None,
+        *,
+        queue: Queue | None = None,
+        reason: str = "",
+        by: str | None = None,
+        timeout: float = ANSWER_S,
+    ) -> dict[tuple[Queue, str], int]:
+        """Delete the committed offsets of a topic, or of one queue, that no member of the group subscribes.
+
+        A consumer that subscribes the topic later starts by its `consume_from`. It needs feature level 4.
+
+        Args:
+            group_id: the group.
+            topic: the topic, which may be deleted already.
+            queue: one queue, instead of a topic.
+            reason: why, for the record; at most 255 characters.
+            by: who makes the request, for the record; if omitted, this process's user and host.
+            timeout: seconds to wait for the coordinator.
+
+        Returns:
+            (queue, client_id) -> the deleted offset; client_id is empty unless the group broadcasts.
+
+        Raises:
+            InvalidUsage: an argument is not valid, there is no such offset, or members subscribe the topic; the message
+                names them.
+            InvalidKeys: there is no key of an operator to sign with.
+            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestUnanswered: the coordinator did not answer in time; the request is recorded.
+            NotReachable: Kafka did not acknowledge the request in time.
+        """
+        if (topic is None) == (queue is None):
+            raise InvalidUsage("set either topic or queue: the offsets of which topic are deleted?")
+        group_id = argument_checks.group_id_of(group_id)
+        queues = [queue] if queue is not None else self._committed_queues(group_id, topic or "")
+        decisions = self._request(Delete, by, timeout, group_id=group_id, what="offsets", queues=queues, reason=reason)
+        return {(one.queue, one.client_id): one.offset for one in decisions if isinstance(one, Offset) and one.deleted}
+
+    def _committed_queues(self, group_id: str, topic: str) -> list[Queue]:
+        """Return the queues of a topic with committed offsets; all of its queues, if the decisions name none."""
+        name = argument_checks.checked("topic", topic, TopicName)
+        with self._answering():
+            found = {queue for _, queue in self._history(group_id).committed if queue.topic == name}
+            queues = sorted(found or self._positions.queues(name))
+        if not queues:
+            raise InvalidUsage(f"group {group_id!r} has no committed offsets of {topic}, and there is no such topic")
+        return queues
+
     def _kick(self, group_id: str, client_id: str, by: str | None, timeout: float, **wanted: Any) -> list[Membership]:
         """Send a `kick`, and return the changes of members that follow from it."""
-        named = {"group_id": group_id, "client_id": client_id, "by": this_user() if by is None else by, **wanted}
-        if problem := problem_in(named, Kick):
+        decisions = self._request(Kick, by, timeout, group_id=group_id, client_id=client_id, **wanted)
+        return [one for one in decisions if isinstance(one, Membership)]
+
+    def _request(
+        self, declared: type[Kick] | type[Delete], by: str | None, timeout: float, **wanted: Any
+    ) -> list[Said]:
+        """Send a request with these fields, and return the decisions that follow from it at once."""
+        named = {"by": this_user() if by is None else by, **wanted}
+        if problem := problem_in(named, declared):
             raise InvalidUsage(problem)
-        event = Kick(request_id=uuid.uuid4().hex, **named)
+        event = declared(request_id=uuid.uuid4().hex, **named)
         with self._answering():
-            log = self._log(group_id)
+            log = self._log(event.group_id)
             log.from_now_on()
             try:
-                return await_members(log, self._append(event), timeout)
+                return await_decisions(log, self._append(event), timeout)
             except RequestRefused as refused:
-                if refused.rule == kicks.RULE:
+                if refused.rule in (kicks.RULE, deletions.RULE):
                     raise InvalidUsage(str(refused)) from None
                 if refused.rule == "type":
                     raise RequestRefused(
-                        "the coordinator does not know kicks: they need feature level 4 (`wakeroll upgrade` raises it)",
+                        f"the coordinator does not know the request {type_of(event)!r}: it needs feature level 4 "
+                        "(`wakeroll upgrade` raises it)",
                         refused.rule,
                     ) from None
                 raise
@@ -395,7 +478,7 @@ class Admin:
         if self._closed:
             raise InvalidUsage("this Admin is closed; create a new one")
 
-    def _append(self, event: Reset | Configure | Kick) -> Cause:
+    def _append(self, event: Request) -> Cause:
         return append(self._connection, self._consumer, event, key_to_sign(self._keys, "operator"), self._timeout)
 
     def _log(self, group_id: str) -> DecisionLog:

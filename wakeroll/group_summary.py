@@ -51,7 +51,10 @@ class History:
             case Offset():
                 self.mode = decision.mode
                 owner = decision.client_id if decision.mode == "broadcasting" else ""
-                self.committed[owner, decision.queue] = decision.offset
+                if decision.deleted:
+                    self.committed.pop((owner, decision.queue), None)
+                else:
+                    self.committed[owner, decision.queue] = decision.offset
             case Assignment():
                 self.mode = decision.mode
                 self._assigned[decision.client_id] = decision

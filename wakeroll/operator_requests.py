@@ -14,11 +14,14 @@ from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.keys import new_signer
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model import broadcasting, config
-from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance, Rejected
-from wakeroll_model.events import Configure, Kick, Reset
+from wakeroll_model.decisions import Cause, Offset, Rebalance, Rejected
+from wakeroll_model.events import Configure, Delete, Kick, Reset
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.signing import Key
+
+Request = Reset | Configure | Kick | Delete
+"""An event of an operator about one group."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -71,9 +74,7 @@ class ResetOutcome:
         return len(counts) == queues and len(set(counts.values())) == 1 and min(counts.values()) >= least
 
 
-def append(
-    connection: Connection, consumer: Consumer, event: Reset | Configure | Kick, signing_key: Key, timeout: float
-) -> Cause:
+def append(connection: Connection, consumer: Consumer, event: Request, signing_key: Key, timeout: float) -> Cause:
     """Sign a request, append it once, and return its position in the log.
 
     Args:
@@ -190,8 +191,8 @@ def await_target(log: DecisionLog, cause: Cause, timeout: float) -> Rebalance:
     raise _no_answer(cause, timeout)
 
 
-def await_members(log: DecisionLog, cause: Cause, timeout: float) -> list[Membership]:
-    """Wait for the changes of members that follow from a kick at once.
+def await_decisions(log: DecisionLog, cause: Cause, timeout: float) -> list[Said]:
+    """Wait for the decisions about the group that follow from a request at once, such as a kick or a deletion.
 
     Args:
         log: positioned before the request was appended.
@@ -199,14 +200,14 @@ def await_members(log: DecisionLog, cause: Cause, timeout: float) -> list[Member
         timeout: seconds to wait for the coordinator.
 
     Raises:
-        RequestRefused: the client is no member, or is not kept out, or the coordinator does not know kicks.
+        RequestRefused: the request cannot be carried out, or the coordinator does not know it.
         RequestUnanswered: the timeout has passed.
         NotReachable: Kafka did not return the end of the decisions in time, to read the rest of the result.
     """
     for decisions in _answers(log, cause, timeout):
         if any(decision.cause == cause for decision in decisions):
             heard = [*decisions, *log.until_now()]
-            return [one for one in heard if isinstance(one, Membership) and one.cause == cause]
+            return [one for one in heard if one.cause == cause]
     raise _no_answer(cause, timeout)
 
 

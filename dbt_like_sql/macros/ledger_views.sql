@@ -61,7 +61,7 @@ select shard, era, seq, at_ms, cause, said.`request_id` as `request_id`, group_i
 {%- do found.update({'wake_decisions': definition}) -%}
 
 {%- set definition -%}
-(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `rule` comment 'broken rule: json, type, bounds, key, partition, signature, stale, mode, limit, in-use, epoch, kicked, secret, commit, failures, reset, kick, settings, keys, pull, internal', `detail` comment 'what was found and what was expected', `raw` comment 'first 4 KiB of the record\'s value, in base64', `group_id` comment 'group of the record; null if not known', `client_id` comment 'client of the record; null if not known', `partition` comment 'partition to which the group or queue belongs; absent unless the rule is partition', `partitions` comment 'number of partitions of the control topic; absent unless the rule is partition', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'An event that was rejected: the broken rule and the first bytes of the record.' as
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `rule` comment 'broken rule: json, type, bounds, key, partition, signature, stale, mode, limit, in-use, epoch, kicked, secret, commit, failures, reset, kick, delete, settings, keys, pull, internal', `detail` comment 'what was found and what was expected', `raw` comment 'first 4 KiB of the record\'s value, in base64', `group_id` comment 'group of the record; null if not known', `client_id` comment 'client of the record; null if not known', `partition` comment 'partition to which the group or queue belongs; absent unless the rule is partition', `partitions` comment 'number of partitions of the control topic; absent unless the rule is partition', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'An event that was rejected: the broken rule and the first bytes of the record.' as
 select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `rule`, `detail`, `raw`, `group_id`, `client_id`, `partition`, `partitions`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
 select shard, era, seq, at_ms, cause, said.`rule` as `rule`, said.`detail` as `detail`, said.`raw` as `raw`, group_id, client_id, said.`partition` as `partition`, said.`partitions` as `partitions`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<rule:string,detail:string,raw:string,partition:int,partitions:int>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rejected') as parsed
 ) as shown
@@ -179,7 +179,8 @@ select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `committed_offset
 -- What is the committed offset of each queue?
 --
 -- A clustering group has one row per (group_id, topic, broker, queue_id).  The clients of a broadcasting group have
--- their own offsets: one row per (group_id, client_id, topic, broker, queue_id).
+-- their own offsets: one row per (group_id, client_id, topic, broker, queue_id).  Offsets that were deleted, also with
+-- their group, have none.
 with ranked as (
     select
         *,
@@ -197,23 +198,39 @@ with ranked as (
     from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.offsets) as offsets
 ),
 
-final as (
+forgotten as (
     select
         group_id,
-        topic,
-        broker,
-        queue_id,
-        client_id,
-        committed_offset,
-        epoch,
-        at_ms,
-        reset_by,
-        mode,
-        shard,
         era,
         seq
+    from ledger.memberships
+    where change = 'forgotten'
+),
+
+final as (
+    select
+        ranked.group_id,
+        ranked.topic,
+        ranked.broker,
+        ranked.queue_id,
+        ranked.client_id,
+        ranked.committed_offset,
+        ranked.epoch,
+        ranked.at_ms,
+        ranked.reset_by,
+        ranked.mode,
+        ranked.shard,
+        ranked.era,
+        ranked.seq
     from ranked
-    where newest = 1 and mode = group_mode
+    left join forgotten
+        on
+            ranked.group_id = forgotten.group_id
+            and (
+                ranked.era < forgotten.era
+                or (ranked.era = forgotten.era and ranked.seq < forgotten.seq)
+            )
+    where ranked.newest = 1 and ranked.mode = ranked.group_mode and ranked.deleted is null and forgotten.group_id is null
 )
 
 select * from final
@@ -888,7 +905,7 @@ select * from final
         'events': 'select cast(null as string) as topic, cast(null as int) as partition, cast(null as bigint) as offset, cast(null as bigint) as at_ms, cast(null as binary) as key, cast(null as binary) as value, cast(null as string) as type where false',
         'decisions': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as string) as kind, cast(null as string) as group_id, cast(null as string) as client_id, cast(null as bigint) as at_ms, cast(null as struct<topic:string,partition:bigint,offset:bigint>) as cause, cast(null as bigint) as published_ms, cast(null as int) as partition, cast(null as string) as json where false',
         'assignments': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as client_id, cast(null as bigint) as epoch, cast(null as bigint) as from_ms, cast(null as string) as previous_client_id, cast(null as string) as how where false',
-        'offsets': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as client_id, cast(null as bigint) as committed_offset, cast(null as bigint) as epoch, cast(null as bigint) as at_ms, cast(null as string) as reset_by, cast(null as string) as mode where false',
+        'offsets': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as client_id, cast(null as bigint) as committed_offset, cast(null as bigint) as epoch, cast(null as bigint) as at_ms, cast(null as string) as reset_by, cast(null as string) as mode, cast(null as boolean) as deleted where false',
         'snapshots': 'select cast(null as string) as topic, cast(null as int) as partition, cast(null as bigint) as offset, cast(null as bigint) as era, cast(null as bigint) as version, cast(null as bigint) as at_ms, cast(null as binary) as body, cast(null as string) as row_hash where false',
         'divergences': 'select cast(null as bigint) as partition, cast(null as bigint) as offset, cast(null as string) as shard, cast(null as bigint) as seq, cast(null as bigint) as published_ms, cast(null as string) as writer, cast(null as string) as kept_writer, cast(null as string) as json where false',
         'chain': 'select cast(null as string) as table_name, cast(null as bigint) as number, cast(null as string) as kind, cast(null as bigint) as at_ms, cast(null as bigint) as rows, cast(null as string) as positions, cast(null as string) as rows_hash, cast(null as string) as reason, cast(null as string) as line_hash where false',

@@ -1,4 +1,4 @@
--- Invariant 3: a committed offset never falls, except by a reset, after its group was forgotten, or in a new era, which
+-- Invariant 3: a committed offset never falls, except by a reset, after it was deleted or its group forgotten, or in a new era, which
 -- may have lost it. It may stay, while members have different filters and the progress of one of them grows.
 with offsets as (select * from {{ ref('stg_offsets') }}),
 
@@ -17,6 +17,7 @@ beside_the_last as (
     select
         *,
         lag(committed_offset) over before_it as last_offset,
+        lag(deleted) over before_it as last_was_deleted,
         lag(era) over before_it as last_era,
         lag(seq) over before_it as last_seq
     from offsets
@@ -31,7 +32,7 @@ final as (
             beside_the_last.group_id = forgotten.group_id
             and (forgotten.era, forgotten.seq) < (beside_the_last.era, beside_the_last.seq)
             and (beside_the_last.last_era, beside_the_last.last_seq) < (forgotten.era, forgotten.seq)
-    where reset_by is null and committed_offset < last_offset and era = last_era
+    where reset_by is null and last_was_deleted is null and committed_offset < last_offset and era = last_era
 )
 
 select * from final

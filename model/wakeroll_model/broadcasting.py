@@ -181,6 +181,17 @@ def describe_reset(group: Group, queues: int) -> tuple[str, int]:
     return STRATEGY, queues
 
 
+def has_offset(group: Group, queue: Queue) -> bool:
+    """Return whether any client has a committed offset of a queue."""
+    return any(queue in own.offsets for own in group.own_offsets.values())
+
+
+def delete_offset(turn: Turn, queue: Queue, why: str, by: str) -> None:
+    """Delete the offset of each client that has one."""
+    for client_id in [name for name, own in turn.group.own_offsets.items() if queue in own.offsets]:
+        own_offsets.delete(turn, queue, client_id, why, by)
+
+
 def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset[str]:
     """Set the offset of each known client; return the clients that must be sent their assignment."""
     clients = sorted(turn.group.own_offsets)

@@ -119,6 +119,16 @@ def describe_reset(group: Group, queues: int) -> tuple[str, int]:
     return strategy_of(group)[0], len(group.target)
 
 
+def has_offset(group: Group, queue: Queue) -> bool:
+    """Return whether the group has a committed offset of a queue."""
+    return queue in group.offsets
+
+
+def delete_offset(turn: Turn, queue: Queue, why: str, by: str) -> None:
+    """Delete the offset of the group."""
+    shared_offsets.delete(turn, queue, why, by)
+
+
 def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset[str]:
     """Set the offset of the group; return the owner of the queue, if it must be sent its assignment."""
     return shared_offsets.reset(turn, queue, offset, why, by)

@@ -245,7 +245,7 @@ class TellingRule(DecisionRule):
 
 
 class OffsetRule(DecisionRule):
-    """A committed offset only grows, except by a reset and after a new era that has lost it.
+    """A committed offset only grows, except by a reset, and after it was deleted or a new era has lost it.
 
     It may stay if the progress beyond it grows for some filter.
     """
@@ -275,6 +275,8 @@ class OffsetRule(DecisionRule):
         offsets = self._committed.setdefault(decision.group_id, {})
         whose = decision.queue, decision.client_id if decision.mode == "broadcasting" else ""
         before, offsets[whose] = offsets.get(whose, -1), decision.offset
+        if decision.deleted:
+            del offsets[whose]
         grows = self._grows(decision, whose) or not self._has_progress
         if decision.offset > before or decision.reset_by is not None or (decision.offset == before and grows):
             return ()

@@ -255,7 +255,7 @@ class Handover(Decision, kw_only=True, tag="handover"):
 
 
 class Offset(Decision, kw_only=True, tag="offset"):
-    """A committed offset that advanced, or was reset."""
+    """A committed offset that advanced, was reset, or was deleted."""
 
     group_id: GroupId
     queue: Queue
@@ -283,6 +283,11 @@ class Offset(Decision, kw_only=True, tag="offset"):
         Meta(description="progress beyond the offset, by filter; absent if there is none"),
     ] = UNSET
     """Present from feature level 3 on."""
+    deleted: Annotated[
+        bool | UnsetType | None,
+        Meta(description="true if the offset was deleted: the queue has none any more; absent otherwise"),
+    ] = UNSET
+    """Present from feature level 4 on."""
 
 
 class LockAnswer(Decision, kw_only=True, tag="lock"):
@@ -335,7 +340,7 @@ class Wake(Decision, kw_only=True, tag="wake"):
 
 RULES: Final = (
     *("json", "type", "bounds", "key", "partition", "signature", "stale", "mode", "limit", "in-use", "epoch", "kicked"),
-    *("secret", "commit", "failures", "reset", "kick", "settings", "keys", "pull", "internal"),
+    *("secret", "commit", "failures", "reset", "kick", "delete", "settings", "keys", "pull", "internal"),
 )
 """The rules whose violation rejects a record. A ledger may have others, of another version."""
 

@@ -304,6 +304,24 @@ class Kick(Event, frozen=True, kw_only=True, tag="kick"):
     by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
 
 
+class Delete(Event, frozen=True, kw_only=True, tag="delete"):
+    """An operator deletes a group without members, or committed offsets of it. Read from feature level 4 on."""
+
+    request_id: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"
+        ),
+    ]
+    group_id: GroupId
+    what: Annotated[
+        Literal["group", "offsets"], Meta(description="group: all of it; offsets: the committed offsets of `queues`")
+    ]
+    queues: Annotated[Queues, Meta(description="queues whose offsets are deleted; empty if the group is deleted")] = []
+    reason: Annotated[str, Meta(max_length=255, description="why, as the operator worded it; empty if not told")] = ""
+    by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
+
+
 class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A queue that exists, the room of its leader, and the range of its offsets."""
 
@@ -519,7 +537,9 @@ class Failures(Event, frozen=True, kw_only=True, tag="failures"):
     failures: Annotated[list[Failure], Meta(min_length=1, max_length=config.MAX_FAILURES)]
 
 
-GroupEvent = Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Configure | Reset | Kick | Route | Tick
+GroupEvent = (
+    Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Configure | Reset | Kick | Delete | Route | Tick
+)
 QueueEvent = Pull | Cancel | Arrival | Tick
 AnyEvent = GroupEvent | QueueEvent | Level | KeyChange
 
@@ -532,7 +552,7 @@ ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
     "groups": (
         *(Heartbeat, Unregister, Commit, Failures, Lock, Unlock),
-        *(Configure, Reset, Kick, Route, Tick, Level, KeyChange),
+        *(Configure, Reset, Kick, Delete, Route, Tick, Level, KeyChange),
     ),
     "queues": (Pull, Cancel, Arrival, Tick, Level, KeyChange),
 }

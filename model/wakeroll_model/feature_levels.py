@@ -22,7 +22,8 @@ CHANGES: Mapping[int, str] = {
     "the oldest member has a conflict if its strategy does not exist, and the retry topic makes none",
     4: "the keys that sign records are on record: `keys` records add and remove them; they may be Ed25519 keys; "
     "heartbeats describe their clients (host, SDK, version, labels), and `membership` decisions contain that; "
-    "an `unregister` says if the process of its client has ended; `kick` records make a member leave",
+    "an `unregister` says if the process of its client has ended; `kick` records make a member leave; "
+    "`delete` records delete an empty group, or committed offsets",
 }
 """Level -> what is new in it."""
 

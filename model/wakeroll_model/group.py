@@ -307,7 +307,7 @@ class Group(Struct, array_like=True, kw_only=True):
     own_offsets: dict[str, OwnOffsets] = {}
     """client_id -> its offsets, in a broadcasting group; they are kept when the client leaves."""
     resets: list[str] = []
-    """request_ids of the last resets and kicks."""
+    """request_ids of the last resets, kicks and deletions of offsets."""
     locks: dict[Queue, QueueLock] = {}
     """Queue -> its lock, by RocketMQ's protocol; only the owner of a queue can have one."""
     conflicts: dict[str, str] = {}
@@ -371,9 +371,16 @@ class Group(Struct, array_like=True, kw_only=True):
     @property
     def is_blank(self) -> bool:
         """Whether nothing except the epoch is worth keeping: no member, setting, offset or ended instance."""
+        return not self.ended and self.is_forgotten
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the group does not exist for its users: it has no member, setting or offset.
+
+        It may remember ended instances, as after it was deleted.
+        """
         return not (
             self.members
-            or self.ended
             or self.offsets
             or self.own_offsets
             or self.freed

@@ -24,6 +24,7 @@ from wakeroll_model import (
     assignments,
     config,
     conflicts,
+    deletions,
     differing_filters,
     events,
     failed_messages,
@@ -44,6 +45,7 @@ from wakeroll_model.decisions import AnyDecision, Cause, Rebalance, Rejected, Tr
 from wakeroll_model.events import (
     Commit,
     Configure,
+    Delete,
     Failures,
     GroupEvent,
     Heartbeat,
@@ -126,16 +128,28 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
             locks.lock(turn, event)
         case events.Unlock():
             locks.unlock(turn, event)
-        case Reset():
-            return offsets.reset(turn, event)
-        case Kick():
-            return kicks.kick(turn, event)
-        case Configure():
-            return _configure(turn, event)
+        case Reset() | Kick() | Delete() | Configure():
+            return _handle_request(turn, event)
         case Route():
             return combined(topic_changes.follow(turn, event), Outcome(triggers=("route",)))
         case Tick():
             return _pass_time(turn)
+        case _:
+            assert_never(event)
+    return NOTHING
+
+
+def _handle_request(turn: Turn, event: Reset | Kick | Delete | Configure) -> Outcome:
+    """Run the handler of an operator's request; return what the later stages must do."""
+    match event:
+        case Reset():
+            return offsets.reset(turn, event)
+        case Kick():
+            return kicks.kick(turn, event)
+        case Delete():
+            deletions.delete(turn, event)
+        case Configure():
+            return _configure(turn, event)
         case _:
             assert_never(event)
     return NOTHING

@@ -6,6 +6,7 @@ from wakeroll_model import (
     admission,
     assignment_limits,
     conflicts,
+    deletions,
     instances,
     kicks,
     own_offsets,
@@ -17,7 +18,7 @@ from wakeroll_model import (
 from wakeroll_model.config import DEAF_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
 from wakeroll_model.decisions import Change, FencedReason, How, Membership, Rejected
 from wakeroll_model.events import Heartbeat, Unregister
-from wakeroll_model.group import EndedInstance, Group, GroupSettings, Kicked, Loss, Member
+from wakeroll_model.group import EndedInstance, Group, Kicked, Loss, Member
 from wakeroll_model.instance_secrets import may_end
 from wakeroll_model.modes import SHARING, sharing_of
 from wakeroll_model.strategies import pinned
@@ -116,7 +117,7 @@ def expire(turn: Turn) -> Outcome:
         del group.ended[next(iter(group.ended))]
     own_offsets.forget_old(turn)
     if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= turn.forget_ms and not group.kicks:
-        _forget(turn)
+        deletions.forget(turn)
     return combined(*outcomes)
 
 
@@ -355,17 +356,6 @@ def _note_if_empty(turn: Turn) -> None:
         group.emptied_ms = turn.moment.now_ms
         group.remind(group.emptied_ms + turn.forget_ms)
         turn.say(Membership(group_id=group.group_id, client_id="", change="emptied", epoch=group.epoch))
-
-
-def _forget(turn: Turn) -> None:
-    """Forget everything of an empty group; the shard keeps its lowest epoch, so that no epoch is used twice."""
-    group = turn.group
-    lost = [f"offsets of {len(group.offsets)} queues"] if group.offsets else []
-    lost += [f"offsets of {len(group.own_offsets)} clients"] if group.own_offsets else []
-    lost += ["settings"] if group.settings != GroupSettings() else []
-    detail = ", ".join(lost)
-    turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))
-    group.clear()
 
 
 def _say(turn: Turn, client_id: str, member: Member, change: Change, detail: str = "") -> None:

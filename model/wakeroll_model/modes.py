@@ -86,6 +86,12 @@ class Sharing(Protocol):
     def describe_reset(self, group: Group, queues: int) -> tuple[str, int]:
         """Return the strategy and the number of queues that the record of a reset of so many `queues` names."""
 
+    def has_offset(self, group: Group, queue: Queue) -> bool:
+        """Return whether there is any committed offset of a queue."""
+
+    def delete_offset(self, turn: Turn, queue: Queue, why: str, by: str) -> None:
+        """Delete the committed offsets of a queue that no member subscribes, and record each of them."""
+
     def reset(self, turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset[str]:
         """Set the committed offsets of a queue; return the clients that must be sent their assignment."""
 

@@ -91,6 +91,15 @@ def reset(turn: Turn, queue: Queue, offset: int, client_id: str, why: str, by: s
     return frozenset((client_id,)) if has_it else frozenset()
 
 
+def delete(turn: Turn, queue: Queue, client_id: str, why: str, by: str) -> None:
+    """Delete the offset of one client in a queue that no member subscribes."""
+    own = turn.group.own_offsets[client_id]
+    offset = own.offsets.pop(queue)
+    own.leader_epochs.pop(queue, None)
+    own.reset_epochs[queue] = turn.group.epoch
+    turn.say_reset(queue, offset, client_id, "broadcasting", why, by, is_deleted=True)
+
+
 # --- what is forgotten ---
 
 

@@ -16,6 +16,7 @@ from wakeroll_model.events import (
     About,
     AnyEvent,
     Configure,
+    Delete,
     Event,
     Heartbeat,
     KeyChange,
@@ -81,11 +82,16 @@ _decode_earlier = msgspec.json.Decoder(
 _decode_names = msgspec.json.Decoder(_Names).decode
 KEYS_LEVEL = 4
 """First feature level at which there are `keys` records."""
-KICK_LEVEL = 4
-"""First feature level at which there are `kick` records."""
-_NEW_TYPES: Mapping[type[Event], int] = {Level: 2, KeyChange: KEYS_LEVEL, Kick: KICK_LEVEL}
+OPERATORS_LEVEL = 4
+"""First feature level at which there are `kick` and `delete` records."""
+_NEW_TYPES: Mapping[type[Event], int] = {
+    Level: 2,
+    KeyChange: KEYS_LEVEL,
+    Kick: OPERATORS_LEVEL,
+    Delete: OPERATORS_LEVEL,
+}
 """Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it. Below that
-level, `keys` and `kick` are unknown types."""
+level, `keys`, `kick` and `delete` are unknown types."""
 _KNOWN_TYPES: Mapping[int, frozenset[str]] = {
     level: frozenset(
         str(event.__struct_config__.tag)

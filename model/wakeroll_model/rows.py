@@ -84,7 +84,7 @@ class AssignmentRow(Struct, frozen=True, kw_only=True):
 
 
 class OffsetRow(Struct, frozen=True, kw_only=True):
-    """One advance or reset of a committed offset.  Key: shard, seq."""
+    """One advance, reset or deletion of a committed offset.  Key: shard, seq."""
 
     shard: ShardName
     seq: Seq
@@ -99,6 +99,10 @@ class OffsetRow(Struct, frozen=True, kw_only=True):
     at_ms: AtMs
     reset_by: ResetBy
     mode: OffsetMode
+    deleted: Annotated[
+        bool | None,
+        Meta(description="true if the offset was deleted: the queue has none any more; null otherwise"),
+    ] = None
 
 
 class SnapshotRow(Struct, frozen=True, kw_only=True):

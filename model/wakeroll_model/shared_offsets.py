@@ -37,6 +37,7 @@ def note_added(group: Group, target: Target) -> None:
     consumed = frozenset(group.consumed)
     for queue in target.owners:
         known = queue in group.target or queue in group.freed or queue in group.owners or queue in group.offsets
+        known = known or queue in group.reset_epochs  # its offset was deleted
         if queue.topic in consumed and not known:
             group.added[queue] = group.epoch
     group.consumed = sorted(consumed | topics)
@@ -87,3 +88,16 @@ def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str, leader_epoch
             member.revoking[queue].was_reset = True
     turn.say_reset(queue, offset, owner or "", "clustering", why, by, leader_epoch)
     return frozenset((owner,)) if owner is not None and starts_again else frozenset()
+
+
+def delete(turn: Turn, queue: Queue, why: str, by: str) -> None:
+    """Delete the offset of a queue that nobody owns, if it has one: its next owner starts by its consume_from."""
+    group = turn.group
+    offset = group.offsets.pop(queue, None)
+    if offset is None:
+        return
+    group.leader_epochs.pop(queue, None)
+    group.reset_epochs[queue] = group.epoch
+    offsets_by_filter.forget(group, (queue,))
+    group.doubts.pop(queue, None)
+    turn.say_reset(queue, offset, "", "clustering", why, by, is_deleted=True)

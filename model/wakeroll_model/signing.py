@@ -11,7 +11,19 @@ from msgspec import Struct
 from wakeroll_model import client_keys, config, feature_levels
 from wakeroll_model.client_keys import ClientKey
 from wakeroll_model.decisions import Rejected
-from wakeroll_model.events import AnyEvent, Arrival, Configure, Event, KeyChange, Kick, Level, Reset, Route, Tick
+from wakeroll_model.events import (
+    AnyEvent,
+    Arrival,
+    Configure,
+    Delete,
+    Event,
+    KeyChange,
+    Kick,
+    Level,
+    Reset,
+    Route,
+    Tick,
+)
 from wakeroll_model.records import Record, refuse, type_of
 from wakeroll_model.signature_bytes import Signature, is_proof, proof_of, read_signature, text_of, unsigned_end
 
@@ -23,6 +35,7 @@ SIGNED_BY: Mapping[type[Event], Role] = {
     Configure: "operator",
     Reset: "operator",
     Kick: "operator",
+    Delete: "operator",
     Level: "operator",
     KeyChange: "operator",
     Tick: "observer",

@@ -115,8 +115,12 @@ class SleepingGroup:
         self._finished_ms = None
         self._settled.clear()
 
-    def committed(self, queue: Queue, offset: int, now_ms: int) -> None:
-        """Note the committed offset of a queue: the next message to consume."""
+    def committed(self, queue: Queue, offset: int | None, now_ms: int) -> None:
+        """Note the committed offset of a queue: the next message to consume; None if it was deleted."""
+        if offset is None:
+            self._committed.pop(queue, None)
+            self._settled.pop(queue, None)
+            return
         if self._committed.get(queue) == offset:
             return
         self._committed[queue] = offset

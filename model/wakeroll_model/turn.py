@@ -169,8 +169,13 @@ class Turn:
         why: str,
         by: str,
         leader_epoch: int | None = None,
+        *,
+        is_deleted: bool = False,
     ) -> None:
-        """Record that `by` reset an offset: of the group (`client_id`: the owner, or empty), or of one client."""
+        """Record that `by` reset or deleted an offset: of the group (`client_id`: its owner), or of one client.
+
+        `client_id` is empty if nobody owns the queue.
+        """
         self.say(
             Offset(
                 group_id=self.group.group_id,
@@ -182,5 +187,6 @@ class Turn:
                 reset_by=by,
                 mode=mode,
                 leader_epoch=UNSET if leader_epoch is None else leader_epoch,
+                deleted=True if is_deleted else UNSET,
             )
         )

@@ -122,7 +122,7 @@ class WatchedGroup:
             case Fenced():
                 return [*self._members.end(decision, now_ms)]
             case Offset() if decision.mode == "clustering":
-                self._offsets.note(decision.queue, decision.offset)
+                self._offsets.note(decision.queue, -1 if decision.deleted else decision.offset)
             case Membership() if decision.change == "forgotten":
                 self.is_forgotten = True
             case _:

@@ -51,7 +51,7 @@ class WatchedOffsets:
         """Topic -> its last reset."""
 
     def note(self, queue: Queue, offset: int) -> None:
-        """Note an offset that is on record."""
+        """Note an offset that is on record; -1 if it was deleted."""
         self._known[queue] = offset
         self._sent.pop(queue, None)
 

@@ -526,7 +526,8 @@ def test_the_command_kick_says_what_will_happen_or_what_would_have_been_right(co
         earlier = ("--bootstrap", where[1], "--prefix", coordinator.connection.topics.prefix)
         assert complaint_of(group_id, "c1", *earlier) == (
             1,
-            "wakeroll: the coordinator does not know kicks: they need feature level 4 (`wakeroll upgrade` raises it)",
+            "wakeroll: the coordinator does not know the request 'kick': it needs feature level 4 (`wakeroll upgrade` "
+            "raises it)",
         )
 
         code, said, complaint = wakeroll(
@@ -539,6 +540,44 @@ def test_the_command_kick_says_what_will_happen_or_what_would_have_been_right(co
         )
         code, said, complaint = wakeroll("kick", group_id, "c1", "--readmit", *where)
         assert (code, said.split()) == (0, ["c1", "may", "join", group_id, "again"]), complaint
+
+
+def test_a_group_and_its_offsets_are_deleted_only_when_nobody_uses_them(raised, group_id, wakeroll):
+    """The commands name the members that forbid it; afterwards the group begins again without offsets."""
+    topic = raised.topic(2)
+    bootstrap, prefix = raised.connection.bootstrap, raised.connection.topics.prefix
+    where = ("--bootstrap", bootstrap, "--prefix", prefix)
+    refused = "wakeroll: the coordinator rejected the request (delete):"
+    with Consumer(group_id, [topic], bootstrap, prefix=prefix, client_id="c1", consume_from="first") as consumer:
+        for number in (0, 1):
+            raised.produce(topic, number, 3)
+        Reader(consumer).read(6)
+        consumer.commit(10)
+        code, _, complaint = wakeroll("delete-group", group_id, *where)
+        forbidden = f"{refused} group {group_id!r} has 1 member: c1; wait until it is empty, or kick them"
+        assert (code, complaint.splitlines()[-1]) == (2, forbidden)
+        code, _, complaint = wakeroll("delete-offsets", group_id, "--topic", topic, *where)
+        forbidden = f"{refused} {topic} is subscribed by 1 member: c1; stop them first"
+        assert (code, complaint.splitlines()[-1]) == (2, forbidden)
+    wait_until(lambda: not raised.members(group_id), "the group is empty")
+
+    code, said, complaint = wakeroll("delete-offsets", group_id, "--queue", f"{topic}-1", "--json", *where)
+    assert code == 0, complaint
+    deleted = json.loads(said)
+    jsonschema.validate(deleted, answer_schemas()["deleted_offsets.json"])
+    assert [(one["queue"]["queue_id"], one["client_id"], one["offset"]) for one in deleted["offsets"]] == [(1, "", 3)]
+    code, said, complaint = wakeroll("delete-offsets", group_id, "--topic", topic, *where)
+    assert code == 0, complaint
+    assert f"{topic}-0" in said
+    code, said, complaint = wakeroll("delete-group", group_id, "--reason", "unused", "--by", "mia", "--json", *where)
+    assert code == 0, complaint
+    jsonschema.validate(json.loads(said), answer_schemas()["deleted_group.json"])
+    assert json.loads(said) == {"group_id": group_id, "detail": "deleted by mia: unused"}
+    code, _, complaint = wakeroll("delete-group", group_id, *where)
+    assert (code, complaint.splitlines()[-1]) == (2, f"{refused} there is no group {group_id!r}")
+
+    with Consumer(group_id, [topic], bootstrap, prefix=prefix, client_id="c2", consume_from="first") as consumer:
+        Reader(consumer).read(6)
 
 
 def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator, sink, join, group_id, wakeroll):

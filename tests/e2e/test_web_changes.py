@@ -1,5 +1,6 @@
 """Changes through the page, on a real broker: resets, settings, and forms that are not accepted."""
 
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -212,6 +213,24 @@ def test_a_client_is_kicked_kept_out_and_let_in_again(plane, client, group):
 
     assert "Done: c1 may join again" in ended.plain
     wait_until(lambda: kept_out not in client.get(f"/groups/{group.group_id}").plain, "nobody is kept out")
+
+
+def test_an_empty_group_is_deleted_after_a_review(plane, client):
+    """A group with members has no such form, and a request for one is refused."""
+    group_id = f"gone-{uuid.uuid4().hex[:6]}"
+    path = f"/groups/{group_id}/change/delete"
+    with member(plane, client, group_id):
+        assert "It can be deleted when it is empty." in client.get(f"/groups/{group_id}/change").plain
+        refused = client.get(path)
+        assert (refused.status, "the group has members, such as c1" in refused.plain) == (400, True)
+    wait_until(lambda: client.get(f"{path}?reason=unused").status == 200, "the group is empty")
+    review = client.get(f"{path}?reason=unused")
+    assert "Committed offsets 1" in review.plain
+
+    ended = outcome(client, client.post(path, review.hidden(path)))
+
+    assert f"Done: the group is deleted by {BY}: unused, offsets of 1 queues" in ended.plain
+    wait_until(lambda: client.get(f"/groups/{group_id}").status == 404, "the page has no such group")
 
 
 def test_the_list_of_members_offers_a_kick_of_each(client, group):

@@ -23,6 +23,8 @@
     16.5s   reset orders-0=17 by=ops      the operator sets offsets; request_id=1 says that it is the same one again
     16.6s   kick a keep_out_ms=600000     an operator kicks a client; reason=, by=, request_id= as for a reset
     16.6s   readmit a                     and lets it in again before that time is over
+    16.6s   delete group                  an operator deletes the group; reason=, by=, request_id= as for a reset
+    16.6s   delete offsets orders-0..3    and committed offsets of these queues
     16.7s   pull a orders-0 from=5        it waits; timeout_ms=, expression=, expression_type=, and n= to repeat
     16.8s   cancel a orders-0             its last pull of that queue
     16.9s   arrive orders-0 next=6        a hint; tags=paid, properties={"region":"EU"}; observer=o1 makes it a report
@@ -300,7 +302,7 @@ class Story:
                 )
             case ["pull" | "cancel" | "arrive", *_] as said:
                 return self._of_a_queue(said, group_id, options)
-            case ["reset" | "configure" | "level" | "kick" | "readmit", *_] as said:
+            case ["reset" | "configure" | "level" | "kick" | "readmit" | "delete", *_] as said:
                 return self._of_an_operator(said, group_id, options)
         raise ValueError(f"no event reads like this: {' '.join(words)}")
 
@@ -313,6 +315,10 @@ class Story:
             case ["kick" | "readmit" as what, client_id]:
                 said_by = {"request_id": f"at-{self._now_ms}", "by": "ops"} | _values(options)
                 return events.Kick(group_id=group_id, client_id=client_id, readmit=what == "readmit", **said_by)
+            case ["delete", "group" | "offsets" as what, *names]:
+                said_by = {"request_id": f"at-{self._now_ms}", "by": "ops"} | _values(options)
+                queues = [queue for name in names for queue in _queues(name)]
+                return events.Delete(group_id=group_id, what=what, queues=queues, **said_by)
             case ["level", number]:
                 return events.Level(level=int(number))
         raise ValueError(f"no event reads like this: {' '.join(said)}")
@@ -559,7 +565,9 @@ def _offsets(decisions: list[Offset]) -> Iterator[str]:
     for (client_id, epoch, metadata, reset_by), same in groupby(
         decisions, key=lambda each: (each.client_id, each.epoch, each.metadata, each.reset_by)
     ):
-        far = ", ".join(f"{each.queue} to {each.offset}{_ahead(each)}" for each in same)
+        far = ", ".join(
+            f"{each.queue} {'deleted, was' if each.deleted else 'to'} {each.offset}{_ahead(each)}" for each in same
+        )
         by = client_id if reset_by is None else f"{reset_by} for {client_id or 'nobody yet'}"
         yield f"offset {far}: by {by} in epoch {_epoch(epoch)}" + (f", {metadata!r}" if metadata else "")
 

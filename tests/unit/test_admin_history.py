@@ -134,6 +134,22 @@ def test_a_forgotten_group_has_no_offsets():
     assert (history.committed, history.topics) == ({}, [])
 
 
+def test_a_deleted_offset_is_no_committed_offset():
+    history = told(
+        """
+0.05s   level 4
+0.1s    route orders 2
+1s      beat a orders
+1.1s    receipt a
+2s      commit a orders-0=10 orders-1=3
+3s      leave a
+4s      delete offsets orders-0
+"""
+    )
+
+    assert history.committed == {("", Queue("orders", "", 1)): 3}
+
+
 def change(client_id: str, what: Any, era: int = 1) -> Membership:
     return Membership(group_id="billing", client_id=client_id, change=what, epoch=1, shard=f"groups-0.{era}")
 

@@ -32,6 +32,8 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
     Producer: {"flush": (), "send": ("orders", b"1")},
     Admin: {
         "configure": ("billing",),
+        "delete_group": ("billing",),
+        "delete_offsets": ("billing", "orders"),
         "kick": ("billing", "c1"),
         "plan_import": ("billing",),
         "plan_like": ("billing", "audit"),

@@ -72,6 +72,13 @@ WRONG = [
     ("configure billing --strategy-params {", "--strategy-params is '{'; it must be a JSON object"),
     ("kick billing c1 --for soon", "like 90s, 10m or 2h"),
     ("kick billing c1 --for 1h --readmit", "--readmit and --for exclude each other"),
+    ("delete-offsets billing", "name the topic with --topic, or one queue with --queue"),
+    (
+        "delete-offsets billing --topic orders --queue orders-3",
+        "name the topic with --topic, or one queue with --queue",
+    ),
+    ("delete-offsets billing --queue orders", "expected a topic and a number, like orders-3"),
+    ("delete-group", "Missing argument 'GROUP'; usage: wakeroll delete-group [OPTIONS] GROUP"),
     ("kick billing", "Missing argument 'CLIENT'; usage: wakeroll kick [OPTIONS] GROUP CLIENT"),
     ("dlq billing --show 1 --drop 2", "--show, --resend and --drop exclude each other"),
     ("dlq billing --limit 0", "Input should be greater than or equal to 1"),

@@ -164,7 +164,7 @@ class GroupWaker:
         history.learn(decision)
         match decision:
             case Offset(mode="clustering"):
-                group.committed(decision.queue, decision.offset, now)
+                group.committed(decision.queue, None if decision.deleted else decision.offset, now)
             case Membership(change="expired"):
                 group.member_expired()
             case Membership(change="forgotten"):

@@ -1,4 +1,4 @@
--- Every advance, or reset, of a committed offset.  One row per (shard, seq).
+-- Every advance, reset or deletion of a committed offset.  One row per (shard, seq).
 --
 -- In a broadcasting group each client has its own offset per queue, and offset_owner names it; otherwise it is empty.
 with offsets as (select * from {{ source('ledger', 'offsets') }}),
@@ -18,6 +18,7 @@ final as (
         epoch,
         mode,
         reset_by,
+        deleted,
         {{ log_time('at_ms') }} as committed_at
     from offsets
 )

@@ -5,7 +5,15 @@ from typing import Any
 
 import msgspec
 
-from wakeroll_pipeline.cli.json_answers import CheckAnswer, DoctorAnswer, LettersAnswer, MartsAnswer, PlanAnswer
+from wakeroll_pipeline.cli.json_answers import (
+    CheckAnswer,
+    DeletedGroup,
+    DeletedOffsets,
+    DoctorAnswer,
+    LettersAnswer,
+    MartsAnswer,
+    PlanAnswer,
+)
 from wakeroll_pipeline.questions.happenings import Happened
 from wakeroll_pipeline.questions.json_schemas import titled
 
@@ -15,6 +23,8 @@ _ANSWERS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "dlq": (LettersAnswer, "`wakeroll dlq --json`"),
     "check": (CheckAnswer, "`wakeroll check --json`"),
     "marts": (MartsAnswer, "`wakeroll marts --json`"),
+    "deleted_group": (DeletedGroup, "`wakeroll delete-group --json`"),
+    "deleted_offsets": (DeletedOffsets, "`wakeroll delete-offsets --json`"),
     "plan": (PlanAnswer, "`wakeroll reset-offsets --json` and `import-offsets --json`"),
 }
 

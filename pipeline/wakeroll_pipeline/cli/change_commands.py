@@ -1,8 +1,5 @@
 """Commands that change the committed offsets, settings or members of a group.  They do not need Spark."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,20 +10,17 @@ from rich.table import Table
 from wakeroll.admin import Admin
 from wakeroll.argument_checks import json_object, require_strategy
 from wakeroll.errors import InvalidUsage
-from wakeroll.keys import key_to_sign, warning_of
 from wakeroll.kick import keep_out_ms_of
 from wakeroll.operator_requests import ResetOutcome
 from wakeroll.reset import ResetPlan, queue_of
 from wakeroll_model import config as defaults
+from wakeroll_pipeline.cli.admin_connection import admin_of
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.json_answers import PlanAnswer
-from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, time_before, time_option
+from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, Reason, time_before, time_option
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.cli.reset_targets import Targets
-from wakeroll_pipeline.kafka.rights_check import require_rights
-from wakeroll_pipeline.settings import Settings
 
-log = logging.getLogger("wakeroll")
 out = Output(highlight=False)
 
 ToFirst = Annotated[bool, typer.Option("--to-first", help="Reset to the first message that Kafka still has.")]
@@ -161,9 +155,6 @@ KeepOut = Annotated[
         help="Keep the client out for this long, such as 90s, 10m or 2h (default: 0, it may join again at once).",
     ),
 ]
-Reason = Annotated[
-    str, typer.Option("--reason", help="Why, for the record, in at most 255 characters (default: none).")
-]
 Readmit = Annotated[
     bool, typer.Option("--readmit", help="Let a client join again that is kept out (default: kick it).")
 ]
@@ -203,7 +194,7 @@ def reset_offsets(
     )
     plan_by = targets.plan_for(group, topic, None if queue is None else queue_of(queue))
     settings = deployment.settings()
-    with _admin(settings, signs=execute) as admin:
+    with admin_of(settings, signs=execute) as admin:
         _carry_out(admin, plan_by(admin), execute, by, as_json)
 
 
@@ -223,7 +214,7 @@ def import_offsets(
     """
     _check_modes(execute, dry_run)
     settings = deployment.settings()
-    with _admin(settings, signs=execute) as admin:
+    with admin_of(settings, signs=execute) as admin:
         _carry_out(admin, admin.plan_import(group, kafka_group=from_group, topic=topic), execute, by, as_json)
 
 
@@ -263,7 +254,7 @@ def configure(
         require_strategy(strategy, "--allow-unknown-strategy accepts one that only a newer coordinator has")
     given = {name: value for name, value in named.items() if value is not None}
     settings = deployment.settings()
-    with _admin(settings, signs=True) as admin, out.status("waiting for the coordinator"):
+    with admin_of(settings, signs=True) as admin, out.status("waiting for the coordinator"):
         done = admin.configure(group, by=by, allow_unknown_strategy=True, **given)
     out.print(
         f"[bold]{done.group_id}[/] is configured in epoch {done.epoch}: strategy {done.strategy or '-'}, "
@@ -290,7 +281,7 @@ def kick(
     if readmit and keep_out_ms:
         raise InvalidUsage("--readmit and --for exclude each other; use only one of them")
     settings = deployment.settings()
-    with _admin(settings, signs=True) as admin, out.status("waiting for the coordinator"):
+    with admin_of(settings, signs=True) as admin, out.status("waiting for the coordinator"):
         if readmit:
             admin.readmit(group, client, reason=reason, by=by)
             out.print(f"{client} may join {group} again", markup=False)
@@ -321,24 +312,6 @@ def _carry_out(admin: Admin, plan: ResetPlan, execute: bool, by: str | None, as_
         out.print("nothing has changed; repeat the command with --execute to carry out the plan")
     else:
         out.print(_outcome_table(outcome))
-
-
-@contextmanager
-def _admin(settings: Settings, *, signs: bool) -> Iterator[Admin]:
-    """Connect; if the command `signs` a request, first refuse a file of keys that cannot."""
-    if signs:
-        key_to_sign(settings.read_keys(), "operator")
-    connection = settings.connection
-    if settings.keys and (warning := warning_of(settings.keys)):
-        log.warning("%s", warning)
-    require_rights(connection, ["operator"])
-    with Admin(
-        connection.bootstrap,
-        kafka_config=connection.config,
-        prefix=connection.topics.prefix,
-        keys=settings.keys,
-    ) as admin:
-        yield admin
 
 
 def _plan_table(plan: ResetPlan) -> Table:

@@ -160,6 +160,31 @@ class RecordedRow(Struct, frozen=True, kw_only=True):
     offset: int
 
 
+class DeletedGroup(Struct, frozen=True, kw_only=True):
+    """The answer of `delete-group`."""
+
+    group_id: str
+    detail: str
+    """Who deleted it, why, and what it had, in words."""
+
+
+class DeletedOffset(Struct, frozen=True, kw_only=True):
+    """One committed offset that was deleted."""
+
+    queue: Queue
+    client_id: str
+    """Client of a broadcasting group; empty for the offset of the group."""
+    offset: int
+    """The offset that it was."""
+
+
+class DeletedOffsets(Struct, frozen=True, kw_only=True):
+    """The answer of `delete-offsets`."""
+
+    group_id: str
+    offsets: Sequence[DeletedOffset]
+
+
 class PlanAnswer(Struct, frozen=True, kw_only=True):
     """The answer of `reset-offsets` and `import-offsets`."""
 

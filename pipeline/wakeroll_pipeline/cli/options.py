@@ -328,6 +328,9 @@ EngineName = Annotated[
 By = Annotated[
     str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
 ]
+Reason = Annotated[
+    str, typer.Option("--reason", help="Why, for the record, in at most 255 characters (default: none).")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 

@@ -81,7 +81,7 @@ def members_of(shard: Shard) -> Iterator[MemberState]:
     """Yield the members of all groups of a shard, sorted by group."""
     for group_id in shard.names():
         group = shard.group(group_id)
-        if group is None:  # a queue; `describe --holds` shows queues
+        if group is None or group.is_forgotten:  # a queue, which `describe --holds` shows; or a deleted group
             continue
         if not group.members:
             yield MemberState(shard=shard.name, group_id=group_id, epoch=group.epoch)

@@ -447,8 +447,8 @@ _OPENED = {
         where table_name = 'assignments'
     """,
     OFFSETS.name: """
-        select group_id, topic, broker, queue_id, committed_offset, 'clustering' as mode, $begin_ms - 1 as at_ms,
-            0 as era, 0 as seq
+        select group_id, topic, broker, queue_id, committed_offset, null::boolean as deleted, 'clustering' as mode,
+            $begin_ms - 1 as at_ms, 0 as era, 0 as seq
         from opening
         where table_name = 'offsets'
     """,
@@ -555,7 +555,9 @@ handed as (
     group by group_id
 ),
 committed as (
-    select group_id, topic, broker, queue_id, at_ms, committed_offset, era, seq
+    select group_id, topic, broker, queue_id, at_ms,
+        -- An offset that was deleted has no lag.
+        case when deleted then 9223372036854775807 else committed_offset end as committed_offset, era, seq
     from offsets
     where mode = 'clustering' and at_ms < $end_ms
 ),

@@ -119,7 +119,8 @@ said as (
     from assignments
     where from_ms >= {begin} and from_ms < {end}
     union all by name
-    select 'offsets' as table_name, shard, group_id, topic, broker, queue_id, committed_offset, era, seq
+    select 'offsets' as table_name, shard, group_id, topic, broker, queue_id,
+        case when deleted then 9223372036854775807 else committed_offset end as committed_offset, era, seq  -- no lag
     from offsets
     where mode = 'clustering' and at_ms >= {begin} and at_ms < {end}
     union all by name

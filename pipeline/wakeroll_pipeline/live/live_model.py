@@ -350,7 +350,8 @@ class LiveModel:
     def names(self) -> list[str]:
         """Return the names of all groups, sorted."""
         with self.lock:
-            return sorted(name for one in self.shards.values() if one.kind == "groups" for name in one.shard.names())
+            shards = [one.shard for one in self.shards.values() if one.kind == "groups"]
+            return sorted(name for shard in shards for name in shard.names() if self._has(name))
 
     def group_version(self, group_id: str) -> int:
         """Return the version of the model at the last change of a group; -1 if there is no such group."""
@@ -389,7 +390,8 @@ class LiveModel:
 
     def _group(self, group_id: str) -> Group | None:
         follower = self._home(group_id)
-        return None if follower is None else follower.shard.group(group_id)
+        group = None if follower is None else follower.shard.group(group_id)
+        return None if group is None or group.is_forgotten else group
 
     def _has(self, group_id: str) -> bool:
         return self._group(group_id) is not None

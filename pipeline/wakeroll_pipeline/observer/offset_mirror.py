@@ -220,6 +220,9 @@ class OffsetMirror:
             return
         if self._groups.fullmatch(decision.group_id) and place > self._of_groups.get(decision.group_id, (0, 0)):
             self._of_groups[decision.group_id] = place
+            if decision.deleted:  # those that were written stay in Kafka's group
+                self._pending.get(decision.group_id, {}).pop(decision.queue, None)
+                return
             of_group = self._pending.setdefault(decision.group_id, {})
             of_group[decision.queue] = (decision.offset, partition, offset)
 

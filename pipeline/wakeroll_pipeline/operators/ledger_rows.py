@@ -154,7 +154,7 @@ def assignment_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
 
 
 def offset_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
-    """Yield a row for each new advance or reset of a committed offset."""
+    """Yield a row for each new advance, reset or deletion of a committed offset."""
     for one, said in _said(decisions, "offset", decode_offset):
         row = OffsetRow(
             shard=one.row.shard,
@@ -170,6 +170,7 @@ def offset_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
             at_ms=one.row.at_ms,
             reset_by=said.reset_by,
             mode=cast(Mode, said.mode or "clustering"),
+            deleted=said.deleted,
         )
         yield PlacedRow(one.stream, one.position, row)
 

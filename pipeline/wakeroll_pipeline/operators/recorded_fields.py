@@ -62,6 +62,7 @@ class OffsetFields(Struct):
     reset_by: str | None = None
     mode: str | None = None
     """None in decisions from before the broadcasting mode existed."""
+    deleted: bool | None = None
 
 
 class _Typed(Struct):

@@ -204,7 +204,7 @@ _PARTS = (
     ),
     (
         f"{_DECIDED}, 'reset' as kind, '' as what, client_id, epoch, reset_by as detail, {_QUEUE}, "
-        "committed_offset as moved_to, 0 as moved",
+        "case when deleted is null then committed_offset end as moved_to, 0 as moved",
         "(select * from offsets where reset_by is not null)",
     ),
     (
@@ -246,7 +246,8 @@ def _text(row: Row) -> str:
         case "hand-over":
             return f"{row.queue}: {row.owner_before or 'nobody'} → {row.owner_after or 'nobody'} ({row.what})"
         case "reset":
-            return f"offset of {row.queue} reset to {row.moved_to} by {row.detail}"
+            how = "deleted" if row.moved_to is None else f"reset to {row.moved_to}"
+            return f"offset of {row.queue} {how} by {row.detail}"
         case _:
             return f"rejected by rule {row.what}: {row.detail}"
 

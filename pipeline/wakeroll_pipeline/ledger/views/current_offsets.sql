@@ -1,7 +1,8 @@
 -- What is the committed offset of each queue?
 --
 -- A clustering group has one row per (group_id, topic, broker, queue_id).  The clients of a broadcasting group have
--- their own offsets: one row per (group_id, client_id, topic, broker, queue_id).
+-- their own offsets: one row per (group_id, client_id, topic, broker, queue_id).  Offsets that were deleted, also with
+-- their group, have none.
 with ranked as (
     select
         *,
@@ -19,23 +20,39 @@ with ranked as (
     from offsets
 ),
 
-final as (
+forgotten as (
     select
         group_id,
-        topic,
-        broker,
-        queue_id,
-        client_id,
-        committed_offset,
-        epoch,
-        at_ms,
-        reset_by,
-        mode,
-        shard,
         era,
         seq
+    from memberships
+    where change = 'forgotten'
+),
+
+final as (
+    select
+        ranked.group_id,
+        ranked.topic,
+        ranked.broker,
+        ranked.queue_id,
+        ranked.client_id,
+        ranked.committed_offset,
+        ranked.epoch,
+        ranked.at_ms,
+        ranked.reset_by,
+        ranked.mode,
+        ranked.shard,
+        ranked.era,
+        ranked.seq
     from ranked
-    where newest = 1 and mode = group_mode
+    left join forgotten
+        on
+            ranked.group_id = forgotten.group_id
+            and (
+                ranked.era < forgotten.era
+                or (ranked.era = forgotten.era and ranked.seq < forgotten.seq)
+            )
+    where ranked.newest = 1 and ranked.mode = ranked.group_mode and ranked.deleted is null and forgotten.group_id is null
 )
 
 select * from final

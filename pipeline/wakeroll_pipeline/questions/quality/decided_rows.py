@@ -30,7 +30,9 @@ def offset_rows(decisions: DataFrame) -> DataFrame:
     # Old decisions, from before the broadcasting mode existed, have no mode.
     mode = f.coalesce("mode", f.lit("clustering")).alias("mode")
     return _said(
-        decisions, Offset, "client_id", f.col("offset").alias("committed_offset"), "epoch", "at_ms", "reset_by", mode
+        decisions,
+        Offset,
+        *("client_id", f.col("offset").alias("committed_offset"), "epoch", "at_ms", "reset_by", mode, "deleted"),
     ).select(*_names(OFFSETS))
 
 

@@ -59,6 +59,7 @@ _COLUMNS = {
         "at_ms": "said.at_ms",
         "reset_by": "said.reset_by",
         "mode": "coalesce(said.mode, 'clustering')",
+        "deleted": "said.deleted",
     },
 }
 """Table -> its columns behind those of all tables, as expressions of a decision."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from wakeroll_model.decision_rules import (
     AnswerRule,
@@ -332,6 +333,7 @@ def _offset(row: Any) -> Offset:
         offset=int(row.committed_offset),
         reset_by=row.reset_by,
         mode=row.mode,
+        deleted=True if row.deleted in (True, 1) else UNSET,  # not if it is None, or NaN
     )
 
 

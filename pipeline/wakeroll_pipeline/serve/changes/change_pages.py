@@ -22,6 +22,7 @@ from wakeroll_pipeline.serve.changes.change_requests import (
     KickRequest,
     ResetRequest,
     kick_of,
+    reason_of,
     reset_of,
     settings_of,
 )
@@ -69,6 +70,8 @@ class ChangePages:
             Route(f"{group}/kick", self.review_kick, methods=["GET"]),
             Route(f"{group}/kick", self.kick, methods=["POST"]),
             Route(f"{group}/readmit", self.readmit, methods=["POST"]),
+            Route(f"{group}/delete", self.review_deletion, methods=["GET"]),
+            Route(f"{group}/delete", self.delete, methods=["POST"]),
             Route("/changes/{job_id}", self.job, methods=["GET"]),
         )
 
@@ -117,6 +120,20 @@ class ChangePages:
         except InvalidUsage as problem:
             return self._forms(request, visitor, view, request.query_params, problem, "kick")
         return self._show(request, visitor, view, "change/kick.html", wanted=asked.params(), member=member)
+
+    async def review_deletion(self, request: Request) -> Response:
+        """Show what is lost with the group."""
+        visitor = self._gate.visitor(request)
+        if visitor is None:
+            return self._unknown(request)
+        view = self._view(request)
+        try:
+            reason = _deletion_of(view, request.query_params)
+        except InvalidUsage as problem:
+            return self._forms(request, visitor, view, request.query_params, problem, "delete")
+        offsets = sum(1 for one in view.queues if one.committed_offset is not None)
+        changed = [one.name for one in view.settings if not one.is_default]
+        return self._show(request, visitor, view, "change/delete.html", reason=reason, offsets=offsets, changed=changed)
 
     # --- changes ---
 
@@ -169,6 +186,17 @@ class ChangePages:
         client_id = fields.get("client", "")
         job = Job(group_id, f"let {client_id[:255]} in again", by, fields.get("token", ""))
         return self._run(job, partial(self._work.readmit, group_id, client_id, by))
+
+    async def delete(self, request: Request) -> Response:
+        """Delete the group, which must have no members."""
+        visitor, fields = await self._sent_form(request)
+        view, by = self._view(request), by_of(visitor)
+        try:
+            reason = _deletion_of(view, fields)
+        except InvalidUsage as problem:
+            return self._forms(request, visitor, view, fields, problem, "delete")
+        job = Job(view.summary.group_id, "delete the group", by, fields.get("token", ""))
+        return self._run(job, partial(self._work.delete_group, view.summary.group_id, reason, by))
 
     def _begin(
         self, view: GroupView, visitor: Visitor, fields: Mapping[str, str], title: str, settings: Mapping[str, Any]
@@ -340,6 +368,17 @@ def _member_of(view: GroupView, asked: KickRequest) -> MemberRow:
             return one
     known = ", ".join(one.client_id for one in view.members[:5]) or "none"
     raise InvalidUsage(f"the client {asked.client!r} is no member; members: {known}")
+
+
+def _deletion_of(view: GroupView, fields: Mapping[str, str]) -> str:
+    """Return the reason of a deletion.
+
+    Raises:
+        InvalidUsage: the reason is too long, or the group has members, as far as the page knows.
+    """
+    if view.members:
+        raise InvalidUsage(f"the group has members, such as {view.members[0].client_id}; it must be empty")
+    return reason_of(fields)
 
 
 def by_of(visitor: Visitor) -> str:

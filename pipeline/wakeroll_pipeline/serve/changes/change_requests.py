@@ -127,13 +127,21 @@ def kick_of(fields: Mapping[str, str]) -> KickRequest:
     Raises:
         InvalidUsage: a field is not valid.
     """
-    declared = {field.name: field.type for field in msgspec.structs.fields(Kick)}
-    texts = {name: fields.get(name, "").strip()[:300] for name in ("client", "keep_out", "reason")}
+    texts = {name: fields.get(name, "").strip()[:300] for name in ("client", "keep_out")}
     checked("client", texts["client"], ClientId)
-    checked("reason", texts["reason"], declared["reason"])
-    found = KickRequest(**texts)
+    found = KickRequest(**texts, reason=reason_of(fields))
     _ = found.keep_out_ms  # it raises
     return found
+
+
+def reason_of(fields: Mapping[str, str]) -> str:
+    """Read the reason of a change, which may be empty.
+
+    Raises:
+        InvalidUsage: it is too long.
+    """
+    declared = {field.name: field.type for field in msgspec.structs.fields(Kick)}
+    return str(checked("reason", fields.get("reason", "").strip()[:300], declared["reason"]))
 
 
 def settings_of(fields: Mapping[str, str]) -> dict[str, Any]:

@@ -75,6 +75,12 @@ class Work:
             admin.readmit(group_id, client_id, by=by, timeout=self._timeout_s)
         return Result(f"{client_id} may join again")
 
+    def delete_group(self, group_id: str, reason: str, by: str) -> Result:
+        """Delete a group without members; see `Admin.delete_group`."""
+        with self._admin() as admin:
+            detail = admin.delete_group(group_id, reason=reason, by=by, timeout=self._timeout_s)
+        return Result(f"the group is {detail}")
+
     def _admin(self) -> Admin:
         connection = self._settings.connection
         return Admin(

@@ -1,0 +1,30 @@
+"""The connection of commands that change a group."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from wakeroll.admin import Admin
+from wakeroll.keys import key_to_sign, warning_of
+from wakeroll_pipeline.kafka.rights_check import require_rights
+from wakeroll_pipeline.settings import Settings
+
+log = logging.getLogger("wakeroll")
+
+
+@contextmanager
+def admin_of(settings: Settings, *, signs: bool) -> Iterator[Admin]:
+    """Connect; if the command `signs` a request, first refuse a file of keys that cannot."""
+    if signs:
+        key_to_sign(settings.read_keys(), "operator")
+    connection = settings.connection
+    if settings.keys and (warning := warning_of(settings.keys)):
+        log.warning("%s", warning)
+    require_rights(connection, ["operator"])
+    with Admin(
+        connection.bootstrap,
+        kafka_config=connection.config,
+        prefix=connection.topics.prefix,
+        keys=settings.keys,
+    ) as admin:
+        yield admin
