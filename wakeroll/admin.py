@@ -24,7 +24,6 @@ from wakeroll.kick import KickOutcome
 from wakeroll.name_lists import names_of
 from wakeroll.operator_name import this_user
 from wakeroll.operator_requests import (
-    Request,
     RequestRefused,
     ResetOutcome,
     append,
@@ -35,9 +34,9 @@ from wakeroll.operator_requests import (
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
 from wakeroll.reset import ResetPlan, ResetTarget, Shift, in_words, place_of, plan_of
-from wakeroll_model import deletions, kicks
+from wakeroll_model import deletions, kicks, pauses
 from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance
-from wakeroll_model.events import Configure, Delete, Kick, Reset
+from wakeroll_model.events import Configure, Delete, Kick, Pause, Request, Reset
 from wakeroll_model.queue import Queue, TopicName
 from wakeroll_model.records import type_of
 
@@ -50,7 +49,7 @@ _LONGEST_ASKED = 255
 
 
 class Admin:
-    """Changes a group's offsets and settings, kicks its members, and deletes groups and offsets. For one thread.
+    """Changes a group's offsets and settings, pauses it, kicks members, and deletes. For one thread.
 
     >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
     ...     plan = admin.plan_reset("billing", "first", topic="orders")
@@ -352,6 +351,46 @@ class Admin:
         """
         self._kick(group_id, client_id, by, timeout, readmit=True, reason=reason)
 
+    def pause(self, group_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S) -> str:
+        """Pause a group: its members keep their queues, and hand out no message; return the record of that, in words.
+
+        Consumers notice it with their next decision, within seconds. Calls of handlers that are at work go on. It ends
+        with `resume`, or when the group is forgotten. It needs feature level 4; consumers of earlier releases go on.
+
+        Args:
+            group_id: the group.
+            reason: why, for the record; at most 255 characters.
+            by: who makes the request, for the record; if omitted, this process's user and host.
+            timeout: seconds to wait for the coordinator.
+
+        Raises:
+            InvalidUsage: an argument is not valid, there is no such group, or it is paused already.
+            InvalidKeys: there is no key of an operator to sign with.
+            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestUnanswered: the coordinator did not answer in time; the request is recorded.
+            NotReachable: Kafka did not acknowledge the request in time.
+        """
+        return self._pause(group_id, by, timeout, reason=reason)
+
+    def resume(self, group_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S) -> str:
+        """Let the members of a paused group hand out messages again; return the record of that, in words.
+
+        Raises:
+            InvalidUsage: an argument is not valid, or the group is not paused.
+            InvalidKeys: there is no key of an operator to sign with.
+            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestUnanswered: the coordinator did not answer in time; the request is recorded.
+            NotReachable: Kafka did not acknowledge the request in time.
+        """
+        return self._pause(group_id, by, timeout, resume=True, reason=reason)
+
+    def _pause(self, group_id: str, by: str | None, timeout: float, **wanted: Any) -> str:
+        """Send a `pause`, and return the detail of the change of the group."""
+        decisions = self._request(Pause, by, timeout, group_id=group_id, **wanted)
+        changed = next((one for one in decisions if isinstance(one, Membership)), None)
+        assert changed is not None, f"the coordinator accepts a pause by a `membership`, not by {decisions}"
+        return changed.detail
+
     def delete_group(self, group_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S) -> str:
         """Delete a group without members, with its committed offsets and settings; return what was deleted, in words.
 
@@ -431,7 +470,7 @@ class Admin:
         return [one for one in decisions if isinstance(one, Membership)]
 
     def _request(
-        self, declared: type[Kick] | type[Delete], by: str | None, timeout: float, **wanted: Any
+        self, declared: type[Kick] | type[Delete] | type[Pause], by: str | None, timeout: float, **wanted: Any
     ) -> list[Said]:
         """Send a request with these fields, and return the decisions that follow from it at once."""
         named = {"by": this_user() if by is None else by, **wanted}
@@ -444,7 +483,7 @@ class Admin:
             try:
                 return await_decisions(log, self._append(event), timeout)
             except RequestRefused as refused:
-                if refused.rule in (kicks.RULE, deletions.RULE):
+                if refused.rule in (kicks.RULE, deletions.RULE, pauses.RULE):
                     raise InvalidUsage(str(refused)) from None
                 if refused.rule == "type":
                     raise RequestRefused(

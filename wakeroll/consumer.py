@@ -251,6 +251,8 @@ class Consumer:
     def poll(self, timeout: float = 1.0) -> Message | None:
         """Return the next message, or None if none came within `timeout` seconds.
 
+        While an operator pauses the group (`wakeroll pause`), none comes; the consumer keeps its queues.
+
         It may take somewhat longer when it must query Kafka for the start of new queues, or when callbacks are slow.
 
         An exception of a signal handler, such as KeyboardInterrupt, may end it at any point: the next call returns the
@@ -320,7 +322,7 @@ class Consumer:
         self._refuse_if_closed()
         self._control.join()
         try:
-            return self._fetcher.fetch(queue, offset, wait, max_messages, self._check)
+            return self._fetcher.fetch(queue, offset, wait, max_messages, self._check, lambda: self._control.is_paused)
         except BaseException:
             stay_at_end()
             raise
@@ -763,6 +765,9 @@ class Consumer:
         give, message = read
         offset = message.offset()
         assert offset is not None, "a message without an error has an offset"
+        if self._control.is_paused:  # since this message was requested
+            self._reader.set_back([(give, offset)])
+            return None
         if not self._control.may_hand_out(give):
             return None
         if give.queue.topic == self._retry_topic:  # after a run(), until it is revoked; the next run() goes on here
@@ -798,6 +803,7 @@ class Consumer:
         try:
             readable, draining = control.view()
             reader.stop_all_but(readable)
+            reader.stop(control.is_paused)
             self._selection.follow()
             self._tell(self._on_revoked, self._starts.ended())
             control.released(draining)

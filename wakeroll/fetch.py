@@ -65,9 +65,17 @@ class Fetcher:
         self._closed = False
 
     def fetch(
-        self, queue: Queue | tuple[str, int], offset: int, wait: float, most: int, check: Callable[[], None]
+        self,
+        queue: Queue | tuple[str, int],
+        offset: int,
+        wait: float,
+        most: int,
+        check: Callable[[], None],
+        is_paused: Callable[[], bool],
     ) -> Fetched:
         """Fetch as described for `Consumer.fetch`. `check` is called repeatedly; its exceptions end the fetch.
+
+        Nothing is returned while `is_paused` returns True.
 
         Raises:
             InvalidUsage: an argument is out of its bounds, or the queue is not of a topic of this consumer.
@@ -88,7 +96,7 @@ class Fetcher:
         free(self._lock)  # an exception may have ended the last fetch of this thread before it was released
         reader = self._lend(named)
         try:
-            fetched = _Fetch(reader, self._puller, named, subscription, self._filters, most, check_both).run(
+            fetched = _Fetch(reader, self._puller, named, subscription, self._filters, most, check_both, is_paused).run(
                 offset, wait
             )
         except BaseException:
@@ -157,6 +165,7 @@ class _Fetch:
     filters: TopicFilters
     most: int
     check: Callable[[], None]
+    is_paused: Callable[[], bool]
 
     def run(self, offset: int, wait: float) -> Fetched:
         """Read; wait until there is more; read again.
@@ -170,7 +179,15 @@ class _Fetch:
         """Result of the wait before the last read; None if there was none."""
         while True:
             left = deadline - time.monotonic()
+            if self.is_paused():
+                if left <= 0:
+                    return Fetched([], offset)
+                self.puller.rest(min(left, REST_S), self.check)
+                ended = None
+                continue
             messages, next_offset = self._read(offset, max(left, ANSWER_S))
+            if self.is_paused():
+                continue
             left = deadline - time.monotonic()
             is_last = left <= 0 or (ended is not None and ended.reason in ("timeout", "lost"))
             if messages or is_last:

@@ -21,7 +21,7 @@ from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
 from wakeroll_model.client import Client
-from wakeroll_model.client_actions import Dropped, EventRefused, Give, OthersChanged, Output, Send, Take
+from wakeroll_model.client_actions import Dropped, EventRefused, Give, OthersChanged, Output, PauseChanged, Send, Take
 from wakeroll_model.decisions import Membership, OtherFilter, Rejected, Wake
 from wakeroll_model.events import Commit, Failure, Heartbeat, Subscription
 from wakeroll_model.instance_secrets import provable_id
@@ -184,6 +184,11 @@ class Control:
     def others(self) -> tuple[OtherFilter, ...]:
         """Filters of other members for topics of this client."""
         return self._client.others
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator has paused the group: no message goes to the application."""
+        return self._client.is_paused
 
     @property
     def new_filters(self) -> int:
@@ -495,6 +500,9 @@ class Control:
                     self.changed.set()
                 case OthersChanged(others):
                     self._log.others_changed(others)
+                    self.changed.set()
+                case PauseChanged(is_paused):
+                    self._log.pause_changed(is_paused)
                     self.changed.set()
                 case Dropped():
                     self._drop(output)

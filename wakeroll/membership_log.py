@@ -35,6 +35,11 @@ class MembershipLog:
             if queues:
                 log.info("%s: %s queues: %d (%s)", self._who, what, len(queues), names_of(queues))
 
+    def pause_changed(self, is_paused: bool) -> None:
+        """An operator has paused or resumed the group."""
+        what = "is paused by an operator: no message is handed out" if is_paused else "is resumed"
+        log.info("%s: the group %s", self._who, what)
+
     def others_changed(self, others: tuple[OtherFilter, ...]) -> None:
         """Note the filters of other members, which differ from this one's."""
         if not others:

@@ -15,13 +15,10 @@ from wakeroll.keys import new_signer
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model import broadcasting, config
 from wakeroll_model.decisions import Cause, Offset, Rebalance, Rejected
-from wakeroll_model.events import Configure, Delete, Kick, Reset
+from wakeroll_model.events import Request, Reset
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.signing import Key
-
-Request = Reset | Configure | Kick | Delete
-"""An event of an operator about one group."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -113,6 +113,8 @@ class Reader:
         """Queues that the application does not want to read on; replaced as a whole, by any thread."""
         self._stopped: set[Queue] = set()
         """Queues that Kafka's client does not read on now."""
+        self._is_stopped = False
+        """Whether no queue is read on, because the group is paused."""
         self._stops_changed = False
         """Whether `_stopped` may not be what the other two want."""
         self._pausing = threading.RLock()
@@ -154,6 +156,7 @@ class Reader:
                 self._positions[queue] = offset
                 self._note_start(queue, epoch)
                 self._gives[queue.topic, queue.queue_id] = self._reading[queue] = give
+            self._stops_changed |= self._is_stopped
         return sorted(found, key=lambda start: start[0].queue)
 
     def assigned(self) -> dict[Queue, Give]:
@@ -295,6 +298,12 @@ class Reader:
             self._full.difference_update(queues)
             self._stop_or_go_on()
 
+    def stop(self, is_stopped: bool) -> None:
+        """Read no queue on, also none that is assigned later; or read on what nothing else stops."""
+        if is_stopped != self._is_stopped:
+            self._is_stopped = is_stopped
+            self._stop_or_go_on()
+
     def pause(self, queues: list[Queue]) -> None:
         """Read no further messages of these queues for the application, until `resume`. Any thread may call it.
 
@@ -401,7 +410,7 @@ class Reader:
     def _stop_or_go_on(self) -> None:
         """Let Kafka's client read what is to be read: in the thread that polls, since other threads block it."""
         self._stops_changed = False
-        wanted = (self._full | self._paused) & self._reading.keys()
+        wanted = set(self._reading) if self._is_stopped else (self._full | self._paused) & self._reading.keys()
         self._consumer.pause(_partitions(wanted - self._stopped))
         self._consumer.resume(_partitions(self._stopped - wanted))
         self._stopped = wanted

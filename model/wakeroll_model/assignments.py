@@ -56,6 +56,7 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
                 mode=group.mode,
                 round=rounds.sent_in(turn),
                 others=(differing_filters.others(group, member) if group.filters and clustering else []) or UNSET,
+                paused=UNSET if group.paused is None else True,
             )
         )
 

@@ -10,7 +10,17 @@ from typing import Any
 from msgspec import Struct, structs
 
 from wakeroll_model import config
-from wakeroll_model.client_actions import Dropped, DropReason, EventRefused, Give, OthersChanged, Output, Send, Take
+from wakeroll_model.client_actions import (
+    Dropped,
+    DropReason,
+    EventRefused,
+    Give,
+    OthersChanged,
+    Output,
+    PauseChanged,
+    Send,
+    Take,
+)
 from wakeroll_model.client_queues import Holding
 from wakeroll_model.decision_order import order_of, without_era
 from wakeroll_model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, OtherFilter, Rejected
@@ -104,6 +114,8 @@ class Client:
         self._holding = Holding(self._filter_of)
         self.others: tuple[OtherFilter, ...] = ()
         """Filters of other members for topics of this client: a message that one of them wants is kept for it."""
+        self.is_paused = False
+        """Whether an operator has paused the group, by the newest assignment: no message goes to the application."""
         self.new_filters = 0
         """How often others brought a new filter. No commit passes what is committed then, until `keep` is called."""
         self._shard = ""
@@ -478,6 +490,9 @@ class Client:
                 self.new_filters += 1
             self.others = others
             outputs.append(OthersChanged(others))
+        if (is_paused := assignment.paused is True) != self.is_paused:
+            self.is_paused = is_paused
+            outputs.append(PauseChanged(is_paused))
         if aligned.taken:
             outputs.append(Take(aligned.taken))
         outputs += self._give(aligned.missing)

@@ -68,6 +68,12 @@ class OthersChanged(Struct, frozen=True):
     others: tuple[OtherFilter, ...]
 
 
+class PauseChanged(Struct, frozen=True):
+    """An operator has paused or resumed the group: see `Client.is_paused`."""
+
+    is_paused: bool
+
+
 class EventRefused(Struct, frozen=True):
     """The coordinator rejected an event of this client; reported once per rule."""
 
@@ -75,4 +81,4 @@ class EventRefused(Struct, frozen=True):
     detail: str
 
 
-Output = Send | Give | Take | Dropped | OthersChanged | EventRefused
+Output = Send | Give | Take | Dropped | OthersChanged | PauseChanged | EventRefused

@@ -110,7 +110,7 @@ MAX_AHEAD_BYTES = 1_048_576
 MAX_AHEAD_SENT_BYTES = 65_536
 """Most bytes of offsets by filter in an assignment or in a commit, as JSON."""
 LAST_RESETS = 16
-"""Remembered request ids of resets, kicks and deletions of offsets per group: a repeated request has no effect."""
+"""Remembered request ids of an operator per group: a repeated request has no effect."""
 MAX_KICKS = 100
 """Clients of a group that are kicked, or kept out, at the same time."""
 MAX_KEEP_OUT_MS = 24 * 3_600_000

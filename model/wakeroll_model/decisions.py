@@ -48,6 +48,8 @@ Change = Literal[
     "agreed",
     "emptied",
     "forgotten",
+    "paused",
+    "resumed",
 ]
 WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated", "unknown"]
 WokenBy = Annotated[
@@ -151,6 +153,11 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
         Meta(description="other filters that members of the group have for topics of this member; absent if none"),
     ] = UNSET
     """Present from feature level 3 on."""
+    paused: Annotated[
+        bool | UnsetType | None,
+        Meta(description="true if the group is paused: no message is handed out; absent otherwise"),
+    ] = UNSET
+    """Present from feature level 4 on."""
 
 
 class Fenced(Decision, kw_only=True, tag="fenced"):
@@ -189,7 +196,7 @@ class Membership(Decision, kw_only=True, tag="membership"):
         Meta(
             description="joined, left, died (its process ended), expired, kicked (by an operator), leaving (kicked, "
             "and still a member), readmitted (not kept out any more), resubscribed, described, conflict, agreed; of a "
-            "whole group: emptied, forgotten"
+            "whole group: emptied, forgotten, paused, resumed"
         ),
     ]
     epoch: Annotated[int, Meta(description="epoch of the group at the change")]
@@ -340,7 +347,7 @@ class Wake(Decision, kw_only=True, tag="wake"):
 
 RULES: Final = (
     *("json", "type", "bounds", "key", "partition", "signature", "stale", "mode", "limit", "in-use", "epoch", "kicked"),
-    *("secret", "commit", "failures", "reset", "kick", "delete", "settings", "keys", "pull", "internal"),
+    *("secret", "commit", "failures", "reset", "kick", "delete", "pause", "settings", "keys", "pull", "internal"),
 )
 """The rules whose violation rejects a record. A ledger may have others, of another version."""
 

@@ -322,6 +322,24 @@ class Delete(Event, frozen=True, kw_only=True, tag="delete"):
     by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
 
 
+class Pause(Event, frozen=True, kw_only=True, tag="pause"):
+    """An operator pauses a group: its members keep their queues, and hand out no message until it is resumed.
+
+    Read from feature level 4 on.
+    """
+
+    request_id: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"
+        ),
+    ]
+    group_id: GroupId
+    resume: Annotated[bool, Meta(description="whether the group is resumed, instead of paused")] = False
+    reason: Annotated[str, Meta(max_length=255, description="why, as the operator worded it; empty if not told")] = ""
+    by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
+
+
 class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A queue that exists, the room of its leader, and the range of its offsets."""
 
@@ -537,9 +555,9 @@ class Failures(Event, frozen=True, kw_only=True, tag="failures"):
     failures: Annotated[list[Failure], Meta(min_length=1, max_length=config.MAX_FAILURES)]
 
 
-GroupEvent = (
-    Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Configure | Reset | Kick | Delete | Route | Tick
-)
+Request = Configure | Reset | Kick | Delete | Pause
+"""An event of an operator about one group."""
+GroupEvent = Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Request | Route | Tick
 QueueEvent = Pull | Cancel | Arrival | Tick
 AnyEvent = GroupEvent | QueueEvent | Level | KeyChange
 
@@ -552,7 +570,7 @@ ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
     "groups": (
         *(Heartbeat, Unregister, Commit, Failures, Lock, Unlock),
-        *(Configure, Reset, Kick, Delete, Route, Tick, Level, KeyChange),
+        *(Configure, Reset, Kick, Delete, Pause, Route, Tick, Level, KeyChange),
     ),
     "queues": (Pull, Cancel, Arrival, Tick, Level, KeyChange),
 }

@@ -23,7 +23,8 @@ CHANGES: Mapping[int, str] = {
     4: "the keys that sign records are on record: `keys` records add and remove them; they may be Ed25519 keys; "
     "heartbeats describe their clients (host, SDK, version, labels), and `membership` decisions contain that; "
     "an `unregister` says if the process of its client has ended; `kick` records make a member leave; "
-    "`delete` records delete an empty group, or committed offsets",
+    "`delete` records delete an empty group, or committed offsets; "
+    "`pause` records pause a group",
 }
 """Level -> what is new in it."""
 

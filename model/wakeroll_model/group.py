@@ -163,6 +163,17 @@ class Kicked(Struct, array_like=True, frozen=True):
     """The shard's clock until which other instances of the client may not join; 0 if they may."""
 
 
+class Paused(Struct, array_like=True, frozen=True):
+    """A pause of a group; see `pauses`."""
+
+    by: str
+    """The operator."""
+    reason: str
+    """Why; empty if the operator did not say."""
+    at_ms: int
+    """Log time, epoch ms."""
+
+
 class Doubt(Struct, array_like=True):
     """A committed offset beyond the known end of its queue, until routes confirm or contradict it."""
 
@@ -307,7 +318,7 @@ class Group(Struct, array_like=True, kw_only=True):
     own_offsets: dict[str, OwnOffsets] = {}
     """client_id -> its offsets, in a broadcasting group; they are kept when the client leaves."""
     resets: list[str] = []
-    """request_ids of the last resets, kicks and deletions of offsets."""
+    """request_ids of the last resets, kicks, pauses and deletions of offsets."""
     locks: dict[Queue, QueueLock] = {}
     """Queue -> its lock, by RocketMQ's protocol; only the owner of a queue can have one."""
     conflicts: dict[str, str] = {}
@@ -367,6 +378,8 @@ class Group(Struct, array_like=True, kw_only=True):
     """The last rebalance; None if there was none, or if it was before a release that notes it."""
     kicks: dict[str, Kicked] = {}
     """client_id -> its kick, until it has left and may join again; empty below feature level 4."""
+    paused: Paused | None = None
+    """The pause of the group; None if its members may hand out messages, and below feature level 4."""
 
     @property
     def is_blank(self) -> bool:

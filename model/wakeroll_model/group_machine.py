@@ -36,6 +36,7 @@ from wakeroll_model import (
     membership,
     offsets,
     own_offsets,
+    pauses,
     releases,
     shared_offsets,
     topic_changes,
@@ -50,6 +51,8 @@ from wakeroll_model.events import (
     GroupEvent,
     Heartbeat,
     Kick,
+    Pause,
+    Request,
     Reset,
     Route,
     Tick,
@@ -128,7 +131,7 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
             locks.lock(turn, event)
         case events.Unlock():
             locks.unlock(turn, event)
-        case Reset() | Kick() | Delete() | Configure():
+        case Reset() | Kick() | Delete() | Pause() | Configure():
             return _handle_request(turn, event)
         case Route():
             return combined(topic_changes.follow(turn, event), Outcome(triggers=("route",)))
@@ -139,7 +142,7 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
     return NOTHING
 
 
-def _handle_request(turn: Turn, event: Reset | Kick | Delete | Configure) -> Outcome:
+def _handle_request(turn: Turn, event: Request) -> Outcome:
     """Run the handler of an operator's request; return what the later stages must do."""
     match event:
         case Reset():
@@ -148,6 +151,8 @@ def _handle_request(turn: Turn, event: Reset | Kick | Delete | Configure) -> Out
             return kicks.kick(turn, event)
         case Delete():
             deletions.delete(turn, event)
+        case Pause():
+            return pauses.pause(turn, event)
         case Configure():
             return _configure(turn, event)
         case _:

@@ -22,6 +22,7 @@ from wakeroll_model.events import (
     KeyChange,
     Kick,
     Level,
+    Pause,
     Pull,
     Route,
     Unregister,
@@ -83,15 +84,16 @@ _decode_names = msgspec.json.Decoder(_Names).decode
 KEYS_LEVEL = 4
 """First feature level at which there are `keys` records."""
 OPERATORS_LEVEL = 4
-"""First feature level at which there are `kick` and `delete` records."""
+"""First feature level at which there are `kick`, `delete` and `pause` records."""
 _NEW_TYPES: Mapping[type[Event], int] = {
     Level: 2,
     KeyChange: KEYS_LEVEL,
     Kick: OPERATORS_LEVEL,
     Delete: OPERATORS_LEVEL,
+    Pause: OPERATORS_LEVEL,
 }
 """Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it. Below that
-level, `keys`, `kick` and `delete` are unknown types."""
+level, `keys`, `kick`, `delete` and `pause` are unknown types."""
 _KNOWN_TYPES: Mapping[int, frozenset[str]] = {
     level: frozenset(
         str(event.__struct_config__.tag)

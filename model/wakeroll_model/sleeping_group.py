@@ -80,6 +80,8 @@ class SleepingGroup:
         """
         self.members: int | None = None
         """Number of members; None: not known."""
+        self.is_paused = False
+        """Whether an operator has paused the group: nobody needs to be woken."""
         self.running = 0
         """Number of started workers that have not ended."""
         self._rules = rules
@@ -183,7 +185,7 @@ class SleepingGroup:
 
     def wanted(self, now_ms: int) -> Wanted | None:
         """Return whether one more worker must be started now, and for which queues. The caller then starts it."""
-        if self._is_settling(now_ms):
+        if self.is_paused or self._is_settling(now_ms):
             return None
         self._recheck(now_ms)
         if self.running >= self._rules.most_workers or now_ms < self._not_before_ms:

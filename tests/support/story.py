@@ -23,6 +23,7 @@
     16.5s   reset orders-0=17 by=ops      the operator sets offsets; request_id=1 says that it is the same one again
     16.6s   kick a keep_out_ms=600000     an operator kicks a client; reason=, by=, request_id= as for a reset
     16.6s   readmit a                     and lets it in again before that time is over
+    16.6s   pause                         an operator pauses the group, and `resume`; reason=, by=, request_id=
     16.6s   delete group                  an operator deletes the group; reason=, by=, request_id= as for a reset
     16.6s   delete offsets orders-0..3    and committed offsets of these queues
     16.7s   pull a orders-0 from=5        it waits; timeout_ms=, expression=, expression_type=, and n= to repeat
@@ -302,7 +303,7 @@ class Story:
                 )
             case ["pull" | "cancel" | "arrive", *_] as said:
                 return self._of_a_queue(said, group_id, options)
-            case ["reset" | "configure" | "level" | "kick" | "readmit" | "delete", *_] as said:
+            case ["reset" | "configure" | "level" | "kick" | "readmit" | "delete" | "pause" | "resume", *_] as said:
                 return self._of_an_operator(said, group_id, options)
         raise ValueError(f"no event reads like this: {' '.join(words)}")
 
@@ -315,6 +316,9 @@ class Story:
             case ["kick" | "readmit" as what, client_id]:
                 said_by = {"request_id": f"at-{self._now_ms}", "by": "ops"} | _values(options)
                 return events.Kick(group_id=group_id, client_id=client_id, readmit=what == "readmit", **said_by)
+            case ["pause" | "resume" as what]:
+                said_by = {"request_id": f"at-{self._now_ms}", "by": "ops"} | _values(options)
+                return events.Pause(group_id=group_id, resume=what == "resume", **said_by)
             case ["delete", "group" | "offsets" as what, *names]:
                 said_by = {"request_id": f"at-{self._now_ms}", "by": "ops"} | _values(options)
                 queues = [queue for name in names for queue in _queues(name)]
@@ -538,6 +542,8 @@ def _assigned(assignment: Assignment) -> str:
         text += f"; {assignment.mode}"
     if assignment.state != "stable":
         text += f"; {assignment.state}"
+    if assignment.paused:
+        text += "; paused"
     if assignment.others:
         text += "; others want " + ", ".join(f"{one.topic} {one.expression!r}" for one in assignment.others)
     usual = (config.HEARTBEAT_MS, config.SESSION_TIMEOUT_MS, config.REVOKE_TIMEOUT_MS)

@@ -35,11 +35,13 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "delete_group": ("billing",),
         "delete_offsets": ("billing", "orders"),
         "kick": ("billing", "c1"),
+        "pause": ("billing",),
         "plan_import": ("billing",),
         "plan_like": ("billing", "audit"),
         "plan_offsets": ("billing", {}, "to nothing"),
         "plan_reset": ("billing", "first"),
         "readmit": ("billing", "c1"),
+        "resume": ("billing",),
     },
     DeadLetters: {"drop": ([],), "get": (0,), "groups": (), "open": (), "resend": ([],)},
 }

@@ -176,6 +176,7 @@ def test_a_public_key_does_not_sign_and_a_sentence_names_it():
         ("configure", "billing"),
         ("kick", "billing", "c1"),
         ("delete-group", "billing"),
+        ("pause", "billing"),
         ("reset-offsets", "billing", "--to-first", "--execute"),
         ("import-offsets", "billing", "--execute"),
         ("upgrade", "--execute"),

@@ -185,6 +185,9 @@ def of_group(before: States, after: States, decisions: list[AnyDecision]) -> Ite
         changes = {one.change for one in decisions if isinstance(one, Membership)}
         triggers = [f"({one.trigger})" for one in decisions if isinstance(one, Rebalance)]
         yield Edge(before.group, after.group, happened if happened in changes else "".join(triggers))
+    for decision in decisions:
+        if isinstance(decision, Membership) and decision.change in ("paused", "resumed"):
+            yield Edge(before.group, after.group, decision.change)
 
 
 @cache

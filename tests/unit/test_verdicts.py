@@ -162,3 +162,15 @@ def test_a_lag_that_was_not_watched_for_a_window_is_not_called_consumed():
     )
     assert reason(lag=4, watched_ms=WINDOW_MS) == "4 messages wait, and are being consumed"
     assert reason(lag=0, watched_ms=0) == "everything is consumed"
+
+
+def test_a_paused_group_is_not_judged_by_its_lag():
+    """Nothing is committed because an operator wants that; queues without an owner are still reported."""
+    stuck = QueueFacts(name="orders-0", owner="c1", lag=7, grown=7, behind_ms=0, not_fallen_ms=0)
+    free = QueueFacts(name="orders-1", free_ms=0)
+    facts = GroupFacts(now_ms=10 * WINDOW_MS, members=1, lag=7, queues=[stuck, free], paused="paused by mia")
+
+    assert [one.kind for one in findings(facts)] == ["unowned", "paused"]
+    assert findings(facts)[1].reason == "paused by mia; 7 messages wait"
+    empty = GroupFacts(now_ms=10 * WINDOW_MS, lag=7, paused="paused by mia")
+    assert [one.kind for one in findings(empty)] == ["paused"]

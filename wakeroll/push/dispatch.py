@@ -64,6 +64,7 @@ class Dispatch:
         self._is_awaited = False
         """Whether somebody waits for progress."""
         self._is_closed = False
+        self._is_paused = False
 
     @property
     def has_idle(self) -> bool:
@@ -135,7 +136,7 @@ class Dispatch:
         """
         with self.lock:
             now_ms = self._now_ms()
-            if not self._ready:
+            if not self._ready or self._is_paused:
                 self._waited_ms = now_ms
             since_ms = max(self._progress_ms, self._waited_ms) if has_idle() else self._progress_ms
             if not self._calls or now_ms - since_ms <= timeout * 1_000:
@@ -147,6 +148,13 @@ class Dispatch:
         with self.lock:
             self._calls.pop(batch, None)
             self._progress_ms = self._now_ms()
+
+    def pause(self, is_paused: bool) -> None:
+        """Hand out nothing while the group is paused, except batches of queues that are being released."""
+        with self.lock:
+            self._is_paused = is_paused
+            if self._ready and self._idle:
+                self._work.notify()
 
     def put_back(self, batch: Batch) -> None:
         """Hand out a batch again that waited for its next attempt."""
@@ -273,13 +281,19 @@ class Dispatch:
             self._abandon(batch)
 
     def _take(self) -> Batch | None:
-        while self._ready and not self._is_closed and self.problem is None:
-            batch = self._ready.popleft()
+        while (batch := self._next_ready()) is not None and not self._is_closed and self.problem is None:
+            self._ready.remove(batch)
             if batch.work.begin(batch):
                 self._progress_ms = now_ms = self._now_ms()
                 self._calls[batch] = Call(batch, now_ms, threading.get_ident())
                 return batch
         return None
+
+    def _next_ready(self) -> Batch | None:
+        """Return the next batch that may begin; in a paused group, only if its queue is being released."""
+        if not self._is_paused:
+            return self._ready[0] if self._ready else None
+        return next((batch for batch in self._ready if batch.work.is_stopped), None)
 
     def _finish(self, batch: Batch) -> None:
         following = batch.work.finish(batch)

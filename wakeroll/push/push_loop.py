@@ -103,6 +103,7 @@ class PushLoop:
         self._delayed = DelayedMessages()
         self._retry_topic = retry_topic_of(control.group_id)
         self._dispatch = Dispatch(self._may_handle, control.done, clock)
+        self._dispatch.pause(control.is_paused)
         self._failures = (
             None if rules is None else FailureHandling(self._dispatch, sender, rules, control.client_id, clock)
         )
@@ -215,6 +216,7 @@ class PushLoop:
             # Once: a queue that is revoked meanwhile still has its work here, and must not count as never read.
             readable, draining = control.view()
             self._reader.stop_all_but(readable)
+            self._reader.stop(control.is_paused)
             self._selection.follow()
             now = now_ms()
             until = NEVER_MS if self._orderly else now + round(control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
@@ -231,6 +233,7 @@ class PushLoop:
             with self._dispatch.lock:
                 for leaving in self._leaving.values():
                     leaving.stop()
+                self._dispatch.pause(control.is_paused)
             self._release()
             self._starts.begin(control.view()[0], but_not=self._leaving)
         except BaseException:
@@ -421,6 +424,7 @@ class PushLoop:
             with self._dispatch.lock:
                 for work in works:
                     work.stop()
+                self._dispatch.pause(self._control.is_paused)  # workers may have what is handled before the end
             if running := self._dispatch.wait_for_calls(works, timeout):
                 log.warning(
                     "calls of the handler are at work after %.0f s: %d; their messages will be delivered again",

@@ -169,6 +169,9 @@ class GroupWaker:
                 group.member_expired()
             case Membership(change="forgotten"):
                 group.forgotten()
+                group.is_paused = False
+            case Membership(change="paused" | "resumed"):
+                group.is_paused = decision.change == "paused"
             case _:
                 pass
         group.has_members(self._members(), now)

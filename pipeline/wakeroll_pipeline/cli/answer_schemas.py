@@ -12,6 +12,7 @@ from wakeroll_pipeline.cli.json_answers import (
     DoctorAnswer,
     LettersAnswer,
     MartsAnswer,
+    PausedGroup,
     PlanAnswer,
 )
 from wakeroll_pipeline.questions.happenings import Happened
@@ -25,6 +26,7 @@ _ANSWERS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "marts": (MartsAnswer, "`wakeroll marts --json`"),
     "deleted_group": (DeletedGroup, "`wakeroll delete-group --json`"),
     "deleted_offsets": (DeletedOffsets, "`wakeroll delete-offsets --json`"),
+    "paused_group": (PausedGroup, "`wakeroll pause --json` and `resume --json`"),
     "plan": (PlanAnswer, "`wakeroll reset-offsets --json` and `import-offsets --json`"),
 }
 

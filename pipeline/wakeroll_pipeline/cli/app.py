@@ -62,6 +62,8 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "import-offsets": "change_commands",
         "configure": "change_commands",
         "kick": "change_commands",
+        "pause": "pause_commands",
+        "resume": "pause_commands",
         "delete-offsets": "delete_commands",
         "delete-group": "delete_commands",
         "upgrade": "upgrade_command",

@@ -165,7 +165,16 @@ class DeletedGroup(Struct, frozen=True, kw_only=True):
 
     group_id: str
     detail: str
-    """Who deleted it, why, and what it had, in words."""
+    """Operator, reason, and the deleted contents, in words."""
+
+
+class PausedGroup(Struct, frozen=True, kw_only=True):
+    """The answer of `pause` and `resume`."""
+
+    group_id: str
+    is_paused: bool
+    detail: str
+    """Change, operator and reason, in words."""
 
 
 class DeletedOffset(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ STYLES: dict[Kind, str] = {
     "unowned": "bold red",
     "uncommitted": "bold red",
     "duplicate": "bold red",
+    "paused": "cyan",
     "behind": "yellow",
     "rebalancing": "yellow",
     "conflict": "yellow",

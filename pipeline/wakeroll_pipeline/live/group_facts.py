@@ -11,7 +11,7 @@ from wakeroll_model.strategies import pinned
 from wakeroll_model.target import strategy_of
 from wakeroll_pipeline.live.decision_feed import GroupHistory
 from wakeroll_pipeline.live.group_lags import GroupLags, mode_of
-from wakeroll_pipeline.live.verdicts import GroupFacts, QueueFacts, findings
+from wakeroll_pipeline.live.verdicts import GroupFacts, QueueFacts, clock, findings
 from wakeroll_pipeline.live.view_structs import GroupSummary
 
 _BY_OPERATORS = ("config", "reset", "kick")
@@ -82,6 +82,7 @@ def summary_of(
         conflicts=[f"{client_id}: {detail}" for client_id, detail in group.conflicts.items()],
         duplicates=list(_duplicates(group, clock_ms)),
         watched_ms=0 if lags.since_ms is None else now_ms - lags.since_ms,
+        paused=_paused(group, now_ms),
         is_learning=group.is_learning,
     )
     found = findings(facts)
@@ -110,6 +111,14 @@ def summary_of(
         moved=0 if last is None else last.moved,
         owned=len(owners_of(group)),
     )
+
+
+def _paused(group: Group, now_ms: int) -> str:
+    """Return who has paused a group, since when and why; empty if it is not paused."""
+    one = group.paused
+    if one is None:
+        return ""
+    return f"paused by {one.by} since {clock(one.at_ms, now_ms)} UTC{one.reason and ': '}{one.reason}"
 
 
 def _strategy_before(group: Group, history: GroupHistory) -> str:

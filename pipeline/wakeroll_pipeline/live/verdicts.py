@@ -17,6 +17,7 @@ Kind = Literal[
     "unowned",
     "uncommitted",
     "duplicate",
+    "paused",
     "behind",
     "rebalancing",
     "conflict",
@@ -92,6 +93,8 @@ class GroupFacts(Struct, frozen=True, kw_only=True):
     """Sentences about client ids that two processes use."""
     watched_ms: int = WINDOW_MS
     """For how long the lags have been watched (ms): shorter than a window, nobody can tell whether they fall."""
+    paused: str = ""
+    """Operator, time and reason of the pause of the group, as a sentence; empty if it is not paused."""
     is_learning: bool = False
     """Whether the state is incomplete, because the model has only learned it from the log so far."""
 
@@ -114,16 +117,22 @@ def _findings(facts: GroupFacts) -> Iterator[Finding | None]:
         yield Finding("learning", "the state is being rebuilt from the log; owners appear as members report them")
         if not facts.members:  # they may not have been heard yet
             return
+    if facts.paused:
+        waits = f"; {_messages(facts.lag)} {_verb(facts.lag, 'wait')}" if facts.lag else ""
+        yield Finding("paused", f"{facts.paused}{waits}")
     if not facts.members:
+        if facts.paused:
+            return
         if facts.lag:
             yield Finding("abandoned", f"no members; {_messages(facts.lag)} {_verb(facts.lag, 'wait')}")
         else:
             yield Finding("empty", f"no members{_unknown(facts)}")
         return
-    yield _stalled(facts)
     yield _unowned(facts)
-    yield _uncommitted(facts)
-    yield _behind(facts)
+    if not facts.paused:  # its owners are not expected to commit
+        yield _stalled(facts)
+        yield _uncommitted(facts)
+        yield _behind(facts)
     yield _rebalancing(facts)
     if facts.duplicates:
         yield Finding("duplicate", _first(facts.duplicates))

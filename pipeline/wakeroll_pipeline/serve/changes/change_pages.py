@@ -70,6 +70,8 @@ class ChangePages:
             Route(f"{group}/kick", self.review_kick, methods=["GET"]),
             Route(f"{group}/kick", self.kick, methods=["POST"]),
             Route(f"{group}/readmit", self.readmit, methods=["POST"]),
+            Route(f"{group}/pause", self.pause, methods=["POST"]),
+            Route(f"{group}/resume", self.resume, methods=["POST"]),
             Route(f"{group}/delete", self.review_deletion, methods=["GET"]),
             Route(f"{group}/delete", self.delete, methods=["POST"]),
             Route("/changes/{job_id}", self.job, methods=["GET"]),
@@ -186,6 +188,25 @@ class ChangePages:
         client_id = fields.get("client", "")
         job = Job(group_id, f"let {client_id[:255]} in again", by, fields.get("token", ""))
         return self._run(job, partial(self._work.readmit, group_id, client_id, by))
+
+    async def pause(self, request: Request) -> Response:
+        """Pause the group."""
+        return await self._pause(request, resume=False)
+
+    async def resume(self, request: Request) -> Response:
+        """Let a paused group go on."""
+        return await self._pause(request, resume=True)
+
+    async def _pause(self, request: Request, *, resume: bool) -> Response:
+        visitor, fields = await self._sent_form(request)
+        view, by = self._view(request), by_of(visitor)
+        try:
+            reason = reason_of(fields)
+        except InvalidUsage as problem:
+            return self._forms(request, visitor, view, fields, problem, "pause")
+        title = "resume the group" if resume else "pause the group"
+        job = Job(view.summary.group_id, title, by, fields.get("token", ""))
+        return self._run(job, partial(self._work.pause, view.summary.group_id, reason, by, resume=resume))
 
     async def delete(self, request: Request) -> Response:
         """Delete the group, which must have no members."""

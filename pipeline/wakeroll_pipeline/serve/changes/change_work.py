@@ -75,6 +75,13 @@ class Work:
             admin.readmit(group_id, client_id, by=by, timeout=self._timeout_s)
         return Result(f"{client_id} may join again")
 
+    def pause(self, group_id: str, reason: str, by: str, *, resume: bool) -> Result:
+        """Pause a group, or resume it; see `Admin.pause`."""
+        with self._admin() as admin:
+            change = admin.resume if resume else admin.pause
+            detail = change(group_id, reason=reason, by=by, timeout=self._timeout_s)
+        return Result(f"the group is {detail}")
+
     def delete_group(self, group_id: str, reason: str, by: str) -> Result:
         """Delete a group without members; see `Admin.delete_group`."""
         with self._admin() as admin:

@@ -1,0 +1,60 @@
+"""Pauses: an operator lets a group rest. Its members keep their queues and heartbeats, and hand out no message.
+
+RocketMQ's `consumeEnable` does the same. Members learn it by their assignments, so no epoch begins. It ends with a
+resume, or when the group is forgotten.
+"""
+
+from wakeroll_model import assignment_limits, config
+from wakeroll_model.decisions import Change, Membership, Rejected
+from wakeroll_model.events import Pause
+from wakeroll_model.group import Paused
+from wakeroll_model.strategies import pinned
+from wakeroll_model.target import strategy_of
+from wakeroll_model.turn import NOTHING, Outcome, Turn, sending
+
+RULE = "pause"
+"""Rule of the rejection of a `pause`."""
+
+
+def pause(turn: Turn, event: Pause) -> Outcome:
+    """Pause a group, or resume it; a repeated request has no effect."""
+    group = turn.group
+    if event.request_id in group.resets:
+        return NOTHING
+    wrong = _wrong(turn, event)
+    if wrong:
+        turn.say(Rejected(rule=RULE, detail=assignment_limits.shortened(wrong), group_id=group.group_id))
+        return NOTHING
+    group.resets = [*group.resets, event.request_id][-config.LAST_RESETS :]
+    change: Change = "resumed" if event.resume else "paused"
+    detail = f"{change} by {event.by}{event.reason and ': '}{event.reason}"
+    group.paused = None if event.resume else Paused(event.by, event.reason, turn.moment.at_ms)
+    if not group.members:  # an empty group is forgotten a week after the last change by an operator
+        group.emptied_ms = turn.moment.now_ms
+        group.remind(group.emptied_ms + turn.forget_ms)
+    turn.say(
+        Membership(
+            group_id=group.group_id,
+            client_id="",
+            change=change,
+            epoch=group.epoch,
+            detail=assignment_limits.shortened(detail),
+        )
+    )
+    return sending(group.members)
+
+
+def _wrong(turn: Turn, event: Pause) -> str:
+    """Return why a request cannot be carried out; empty if it can."""
+    group = turn.group
+    if group.is_forgotten:
+        return f"there is no group {group.group_id!r}"
+    if event.resume:
+        return "" if group.paused is not None else f"group {group.group_id!r} is not paused"
+    if group.paused is not None:
+        return f"group {group.group_id!r} is paused already, by {group.paused.by}"
+    if strategy_of(group)[0] == pinned.NAME:
+        return (
+            f"the members of group {group.group_id!r} are those of a group of Kafka that is watched; pause them there"
+        )
+    return ""
