@@ -22,6 +22,7 @@ from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import key_to_sign, read_keys
 from wakeroll.kick import KickOutcome
 from wakeroll.name_lists import names_of
+from wakeroll.next_message import in_short, next_message
 from wakeroll.operator_name import this_user
 from wakeroll.operator_requests import (
     RequestRefused,
@@ -190,6 +191,43 @@ class Admin:
                 )
             asked = f"to the offsets of group {other}"[:_LONGEST_ASKED]
             return plan_of(group_id, asked, offsets, self._history(group_id), notes)
+
+    def plan_skip(self, group_id: str, queue: Queue, *, offset: int | None = None) -> ResetPlan:
+        """Return what skipping the next message of a queue would change; it changes nothing.
+
+        The committed offset becomes the one behind that message, which no handler gets any more. Messages behind it
+        that were processed before their commit are delivered again, as after every reset.
+
+        Args:
+            group_id: the group.
+            queue: the queue.
+            offset: offset of the message, if it is known; another next message is an error then.
+
+        Returns:
+            The plan; a note describes the message.
+
+        Raises:
+            InvalidUsage: an argument is not valid, the queue does not exist, the group has no committed offset there,
+                all messages are processed, the next message has another offset, or the group broadcasts.
+            AccessDenied: the principal may not read the topic.
+            NotReachable: no broker answered in time.
+        """
+        group_id = argument_checks.group_id_of(group_id)
+        with self._answering():
+            history = self._history(group_id)
+            _refuse_broadcasting(group_id, history)
+            self._queues(group_id, history, None, queue)
+            committed = _known(queue, history.committed.get(("", queue)))
+            message = next_message(self._connection, queue, committed, self._timeout)
+        found = None if message is None else message.offset()
+        if message is None or found is None:
+            raise InvalidUsage(f"{queue} has no message to skip: {group_id} has processed all before {committed}")
+        if offset not in (None, found):
+            raise InvalidUsage(
+                f"the next message of {queue} has offset {found}, not {offset}; `reset-offsets --to-offset` sets any "
+                "offset"
+            )
+        return plan_of(group_id, f"past the message {found}", {queue: found + 1}, history, (in_short(message),))
 
     def plan_import(self, group_id: str, *, kafka_group: str | None = None, topic: str | None = None) -> ResetPlan:
         """Return what taking over the committed offsets of a group of Kafka's own would change; it changes nothing.

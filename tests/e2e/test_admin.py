@@ -226,6 +226,43 @@ def test_a_group_is_shifted_and_takes_offsets_of_a_file_and_of_another_group(
     assert (code, f"{topic}-0 has no committed offset to count from" in complaint) == (2, True)
 
 
+def test_a_message_that_nobody_can_process_is_skipped_and_no_other(coordinator, sink, join, group_id, wakeroll):
+    """The member has processed three messages; the fourth one ends each of its handlers."""
+    topic = coordinator.topic(1)
+    coordinator.produce(topic, 0, 3)
+    join(topic).read_and_leave(3, sink)
+    coordinator.produce(topic, 0, 2)
+    where = ["--bootstrap", coordinator.connection.bootstrap, "--prefix", coordinator.connection.topics.prefix]
+
+    def skip(*words: str) -> tuple[int, dict[str, Any], str]:
+        code, told, complaint = wakeroll("skip", group_id, f"{topic}-0", *words, "--json", *where)
+        return code, json.loads(told or "{}"), complaint
+
+    code, plan, complaint = skip()
+    assert (code, plan["asked"], plan["is_executed"]) == (0, "past the message 3", False), complaint
+    assert re.fullmatch(r"the message 3 has no key and \d+ bytes, and is of 20\d\d-\S+Z", plan["notes"][0]), plan
+    assert [(one["committed"], one["offset"]) for one in plan["rows"]] == [(3, 4)]
+    code, _, complaint = skip("--offset", "4", "--execute")
+    assert (code, f"the next message of {topic}-0 has offset 3, not 4" in complaint) == (2, True)
+    assert coordinator.offsets(group_id, topic) == {0: 3}
+
+    code, done, complaint = skip("--offset", "3", "--execute")
+    assert (code, done["is_executed"]) == (0, True), complaint
+    reader = join(topic)
+    reader.read_and_leave(1, sink)
+    assert dict(reader.offsets) == {0: [4]}
+
+    code, _, complaint = skip()
+    assert (code, f"{topic}-0 has no message to skip: {group_id} has processed all before 5" in complaint) == (
+        2,
+        True,
+    )
+    code, _, complaint = wakeroll("skip", f"{group_id}-new", f"{topic}-0", *where)
+    assert (code, f"{topic}-0 has no committed offset to count from" in complaint) == (2, True)
+    code, _, complaint = wakeroll("skip", group_id, f"{topic}-7", *where)
+    assert (code, f"no queue {topic}-7; {topic} has 1 queues" in complaint) == (2, True)
+
+
 def test_a_queue_that_the_coordinator_does_not_know_is_refused_and_nothing_is_set(
     coordinator, sink, admin, join, group_id
 ):

@@ -113,6 +113,22 @@ def test_a_reset_is_shown_carried_out_and_on_record(plane, client, group):
     assert [row["by"] for row in rows if row["trigger"] == "reset"] == [BY]
 
 
+def test_the_next_message_is_skipped_alone(plane, client, group):
+    """Its plan says which message that is; the member reads on behind it."""
+    path = f"/groups/{group.group_id}/change/reset"
+    (topic,) = {queue.topic for queue in group.assignment()}
+    plane.coordinator.produce(topic, 0, 1)
+    plan = client.get(f"{path}?to=skip&queue={topic}-0")
+    assert plan.status == 200, plan.plain
+    assert f"Reset {group.group_id} past the message 2" in plan.plain
+    assert "Messages to skip 1" in plan.plain
+    assert "the message 2 has no key" in plan.plain
+
+    assert "Done" in outcome(client, client.post(path, plan.hidden(path))).plain
+    assert [one.offsets[0].offset for one in requests(plane, group.group_id)] == [3]
+    assert plane.coordinator.offsets(group.group_id, topic) == {0: 3}
+
+
 def test_a_form_works_once(plane, client, group):
     path = f"/groups/{group.group_id}/change/reset"
     fields = client.get(f"{path}?to=first").hidden(path)
@@ -252,6 +268,7 @@ def test_the_list_of_members_offers_a_kick_of_each(client, group):
         ("reset", "to=offset&offset=99999999999999999999", "the offset is"),
         ("reset", "to=offset&offset=9223372036854775807", "offset 9223372036854775807"),
         ("reset", "to=first&offset=5", "the field offset has '5', but the target is 'first'"),
+        ("reset", "to=skip", "name the queue, like orders-3"),
         ("reset", "to=time&time=yesterday", "'yesterday' is not a time"),
         ("reset", "to=first&queue=x", "'x' is not a queue"),
         ("reset", "to=first&topic=%3Cscript%3E", "topic is '<script>'"),

@@ -8,6 +8,7 @@ import pytest
 
 from wakeroll import Admin, AsyncConsumer, Consumer, DeadLetters, InvalidUsage, Producer
 from wakeroll.testing import MemoryBroker
+from wakeroll_model.queue import Queue
 
 QUEUE = ("orders", 0)
 ARGUMENTS: dict[type, tuple[Any, ...]] = {Consumer: ("billing", ["orders"]), DeadLetters: ("billing",)}
@@ -40,6 +41,7 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "plan_like": ("billing", "audit"),
         "plan_offsets": ("billing", {}, "to nothing"),
         "plan_reset": ("billing", "first"),
+        "plan_skip": ("billing", Queue("orders", "", 0)),
         "readmit": ("billing", "c1"),
         "resume": ("billing",),
     },

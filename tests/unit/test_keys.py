@@ -178,6 +178,7 @@ def test_a_public_key_does_not_sign_and_a_sentence_names_it():
         ("delete-group", "billing"),
         ("pause", "billing"),
         ("reset-offsets", "billing", "--to-first", "--execute"),
+        ("skip", "billing", "orders-3", "--execute"),
         ("import-offsets", "billing", "--execute"),
         ("upgrade", "--execute"),
         ("keys", "publish", "--execute"),

@@ -233,7 +233,7 @@ class PushLoop:
             with self._dispatch.lock:
                 for leaving in self._leaving.values():
                     leaving.stop()
-                self._dispatch.pause(control.is_paused)
+            self._dispatch.pause(control.is_paused)
             self._release()
             self._starts.begin(control.view()[0], but_not=self._leaving)
         except BaseException:
@@ -424,7 +424,7 @@ class PushLoop:
             with self._dispatch.lock:
                 for work in works:
                     work.stop()
-                self._dispatch.pause(self._control.is_paused)  # workers may have what is handled before the end
+            self._dispatch.pause(self._control.is_paused)  # workers may have what is handled before the end
             if running := self._dispatch.wait_for_calls(works, timeout):
                 log.warning(
                     "calls of the handler are at work after %.0f s: %d; their messages will be delivered again",

@@ -27,7 +27,7 @@ _ANSWERS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "deleted_group": (DeletedGroup, "`wakeroll delete-group --json`"),
     "deleted_offsets": (DeletedOffsets, "`wakeroll delete-offsets --json`"),
     "paused_group": (PausedGroup, "`wakeroll pause --json` and `resume --json`"),
-    "plan": (PlanAnswer, "`wakeroll reset-offsets --json` and `import-offsets --json`"),
+    "plan": (PlanAnswer, "`wakeroll reset-offsets --json`, `skip --json` and `import-offsets --json`"),
 }
 
 

@@ -59,6 +59,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Change": {
         "reset-offsets": "change_commands",
+        "skip": "change_commands",
         "import-offsets": "change_commands",
         "configure": "change_commands",
         "kick": "change_commands",

@@ -82,6 +82,11 @@ QueueName = Annotated[
     str | None,
     typer.Option("--queue", metavar="TOPIC-N", help="Reset this queue only, such as orders-3; default: all queues."),
 ]
+SkippedQueue = Annotated[str, typer.Argument(metavar="TOPIC-N", help="Queue, such as orders-3.")]
+SkippedOffset = Annotated[
+    int | None,
+    typer.Option("--offset", help="Offset of the message; if another one is the next, the command is refused."),
+]
 FromGroup = Annotated[
     str | None,
     typer.Option(
@@ -196,6 +201,26 @@ def reset_offsets(
     settings = deployment.settings()
     with admin_of(settings, signs=execute) as admin:
         _carry_out(admin, plan_by(admin), execute, by, as_json)
+
+
+def skip(
+    deployment: BrokerOptions,
+    group: GroupName,
+    queue: SkippedQueue,
+    offset: SkippedOffset = None,
+    execute: Execute = False,
+    dry_run: DryRun = False,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Skip the next message of a queue, such as one that no handler can process; without --execute, show the plan only.
+
+    Its key, size and time are shown.  The queue is assigned again, and its owner goes on behind the message.
+    """
+    _check_modes(execute, dry_run)
+    only, settings = queue_of(queue), deployment.settings()
+    with admin_of(settings, signs=execute) as admin:
+        _carry_out(admin, admin.plan_skip(group, only, offset=offset), execute, by, as_json)
 
 
 def import_offsets(

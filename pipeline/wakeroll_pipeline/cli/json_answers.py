@@ -195,7 +195,7 @@ class DeletedOffsets(Struct, frozen=True, kw_only=True):
 
 
 class PlanAnswer(Struct, frozen=True, kw_only=True):
-    """The answer of `reset-offsets` and `import-offsets`."""
+    """The answer of `reset-offsets`, `skip` and `import-offsets`."""
 
     group_id: str
     asked: str

@@ -16,7 +16,8 @@ from wakeroll_model.config import PROFILES
 from wakeroll_model.events import Configure, Kick
 from wakeroll_model.queue import ClientId, Queue
 
-Target = Literal["first", "last", "offset", "time"]
+Target = Literal["first", "last", "offset", "time", "skip"]
+"""``skip``: past the next message of one queue."""
 
 NUMBERS = (
     "heartbeat_ms",
@@ -45,8 +46,8 @@ class ResetRequest(Struct, frozen=True, kw_only=True):
     queue: str = ""
 
     @property
-    def where(self) -> ResetPoint:
-        """The target.
+    def where(self) -> ResetPoint | Queue:
+        """The target; to skip a message, the queue of which it is the next one.
 
         Raises:
             InvalidUsage: the offset or the time is not valid.
@@ -60,6 +61,12 @@ class ResetRequest(Struct, frozen=True, kw_only=True):
                 return int(self.offset)
             case "time":
                 return time_of(self.time)
+            case "skip":
+                if not self.queue:
+                    raise InvalidUsage("a message is skipped in one queue; name the queue, like orders-3")
+                if self.topic:
+                    raise InvalidUsage("a message is skipped in one queue; leave the topic empty")
+                return queue_of(self.queue)
 
     @property
     def only(self) -> tuple[str | None, Queue | None]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from wakeroll.admin import ANSWER_S, Admin
 from wakeroll.reset import ResetPlan
+from wakeroll_model.queue import Queue
 from wakeroll_pipeline.serve.changes.change_jobs import Result
 from wakeroll_pipeline.serve.changes.change_requests import KickRequest, ResetRequest
 from wakeroll_pipeline.settings import Settings
@@ -24,10 +25,12 @@ class Work:
         self._timeout_s = timeout_s
 
     def plan(self, group_id: str, request: ResetRequest) -> ResetPlan:
-        """Return what a reset would change; see `Admin.plan_reset`."""
-        topic, queue = request.only
+        """Return what a reset would change; see `Admin.plan_reset` and `Admin.plan_skip`."""
+        (topic, queue), where = request.only, request.where
         with self._admin() as admin:
-            return admin.plan_reset(group_id, request.where, topic=topic, queue=queue)
+            if isinstance(where, Queue):
+                return admin.plan_skip(group_id, where)
+            return admin.plan_reset(group_id, where, topic=topic, queue=queue)
 
     def reset(self, plan: ResetPlan, by: str) -> Result:
         """Carry out a plan; see `Admin.reset`."""
