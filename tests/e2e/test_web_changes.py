@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
+from starlette.routing import Route
 
 from tests.support.systems.changing_page import PASSWORD, USER, ChangingPage, changing_page
 from tests.support.systems.page_client import Answer, PageClient
@@ -21,6 +22,8 @@ from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
+from wakeroll_pipeline.serve.access.user_file import add_user, grant
+from wakeroll_pipeline.serve.changes.change_pages import ChangePages
 from wakeroll_pipeline.serve.changes.change_work import Work
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.serve.web_server import following
@@ -324,6 +327,80 @@ def test_nothing_can_be_changed_without_a_session_or_with_another_ones_form(plan
     assert requests(plane, group.group_id) == []
 
 
+OPERATES = ("reset", "rebalance", "kick", "readmit", "pause", "resume")
+ADMINISTERS = ("settings", "delete")
+
+
+@pytest.fixture(scope="module")
+def roles(plane: ChangingPage) -> dict[str, PageClient]:
+    """A viewer, an operator of other groups, and an operator of all; logged in."""
+    file = plane.access.auth_file
+    assert file is not None
+    add_user(file, "vic", PASSWORD, role="viewer")
+    add_user(file, "otto", PASSWORD, role="administrator", groups=["other-*", "unchange?s"])
+    add_user(file, "olga", PASSWORD, role="operator", groups=["none", "unchang*"])
+    clients = {name: PageClient(plane.address) for name in ("vic", "otto", "olga")}
+    for name, client in clients.items():
+        assert client.log_in(name, PASSWORD).status == 303
+    return clients
+
+
+def test_every_change_belongs_to_a_role():
+    routes = ChangePages(*[None] * 4).routes  # type: ignore[arg-type]
+    changes = {
+        route.path.rpartition("/")[2]
+        for route in routes
+        if isinstance(route, Route) and "POST" in (route.methods or ())
+    }
+
+    assert changes == {*OPERATES, *ADMINISTERS}
+
+
+def test_a_role_and_its_groups_decide_what_a_user_may_change(plane, unchanged, roles):
+    """Every form is refused too, whatever the pages show; reading is for all."""
+    path = f"/groups/{unchanged.group_id}"
+    lacking = {
+        ("vic", "operator"): "your role is viewer; this needs the role operator",
+        ("vic", "administrator"): "your role is viewer; this needs the role administrator",
+        ("otto", "operator"): "you may change the groups other-*, unchange?s; unchanged is none of them",
+        ("otto", "administrator"): "you may change the groups other-*, unchange?s; unchanged is none of them",
+        ("olga", "administrator"): "your role is operator; this needs the role administrator",
+    }
+    for (name, needed), sentence in lacking.items():
+        client = roles[name]
+        fields = {"to": "first", "client": "c1", "settle_ms": "7", "token": "x"}
+        for change in OPERATES if needed == "operator" else ADMINISTERS:
+            answer = client.post(f"{path}/change/{change}", fields)
+            assert (answer.status, sentence in answer.plain.lower()) == (403, True), (name, change, answer.plain)
+        for change in (
+            ("", "/reset?to=first", "/kick?client=c1") if needed == "operator" else ("/settings?settle_ms=7", "/delete")
+        ):
+            answer = client.get(f"{path}/change{change}")
+            assert (answer.status, sentence in answer.plain.lower()) == (403, True), (name, change, answer.plain)
+    assert {name: "Change this group" in client.get(path).plain for name, client in roles.items()} == {
+        "vic": False,
+        "otto": False,
+        "olga": True,
+    }
+    assert requests(plane, unchanged.group_id) == []
+
+
+def test_an_operator_sees_and_sends_the_forms_of_an_operator(plane, group, roles):
+    """A new role counts at once: no login is needed in between."""
+    path = f"/groups/{group.group_id}/change"
+    assert plane.access.auth_file is not None
+    grant(plane.access.auth_file, "olga", None, [group.group_id])
+    forms = roles["olga"].get(path)
+    assert [name for name in (*OPERATES, *ADMINISTERS) if f'action="{path}/{name}"' in forms.text] == [
+        *("reset", "rebalance", "kick", "pause"),
+    ]
+
+    assert "Done" in outcome(roles["olga"], roles["olga"].post(f"{path}/pause", forms.hidden(f"{path}/pause"))).plain
+    grant(plane.access.auth_file, "olga", "viewer", None)
+    assert roles["olga"].get(path).status == 403
+    grant(plane.access.auth_file, "olga", "operator", ["none", "unchang*"])
+
+
 def test_a_key_that_the_coordinator_does_not_know_is_explained(plane, group, tmp_path):
     keys = tmp_path / "other.toml"
     keys.write_text("".join(Path(str(plane.settings.keys)).read_text().partition("\n\n")[:2]))  # the observer's
@@ -357,6 +434,28 @@ def test_a_proxy_names_who_asked_and_where_from(plane, group):
         wait_until(lambda: requests(plane, group.group_id), "the request is recorded")
     assert answer.status == 303
     assert [one.by for one in requests(plane, group.group_id)] == ["tom@203.0.113.5 via page"]
+
+
+def test_of_users_that_a_proxy_names_the_file_has_the_roles(plane, unchanged, tmp_path):
+    """Who is not in it may read; without a file, each of them may change everything."""
+    users = tmp_path / "roles.toml"
+    add_user(users, "tom", None, role="operator")
+    access = AccessOptions(
+        allow_changes=True, auth_header="X-Forwarded-User", trusted_proxies="127.0.0.1", auth_file=users
+    )
+    access.check("0.0.0.0", plane.settings)
+    with served(plane.settings, access) as address:
+        client, path = PageClient(address), f"/groups/{unchanged.group_id}"
+        wait_until(lambda: client.get(path).status == 200, "the group is known")
+        found = {
+            name: [
+                client.get(f"{path}{page}", X_Forwarded_User=name).status for page in ("", "/change", "/change/delete")
+            ]
+            for name in ("tom", "eve")
+        }
+        assert client.get("/login").status == 404
+
+    assert found == {"tom": [200, 200, 403], "eve": [200, 403, 403]}
 
 
 def test_a_coordinator_that_does_not_answer_and_brokers_that_are_gone_are_told(broker, tmp_path, group_id):

@@ -9,7 +9,17 @@ from typer.core import TyperCommand, TyperGroup
 from wakeroll_pipeline.cli.app import app_for
 from wakeroll_pipeline.cli.options import BrokerOptions, LiveOptions, ServiceOptions, TableOptions, declared
 
-WITHOUT = {"jars", "last-will", "acls", "keys new", "keys ensure", "keys public", "users add", "users remove"}
+WITHOUT = {
+    "jars",
+    "last-will",
+    "acls",
+    "keys new",
+    "keys ensure",
+    "keys public",
+    "users add",
+    "users grant",
+    "users remove",
+}
 """Commands that read neither brokers nor tables of a deployment."""
 
 

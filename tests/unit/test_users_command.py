@@ -31,12 +31,46 @@ def test_a_user_is_added_listed_changed_and_removed(tmp_path):
 
     assert PASSWORD not in shown + path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
-    assert users("list", path=path).splitlines() == ["mia", "tom@example.org"]
+    assert users("list", path=path).splitlines() == [
+        "mia: administrator of all groups",
+        "tom@example.org: administrator of all groups",
+    ]
     users("add", "mia", "--replace", path=path, answers=f"{PASSWORD} 2\n")
     assert [UserFile(path).verify("mia", one) for one in (PASSWORD, f"{PASSWORD} 2")] == [False, True]
     users("remove", "mia", path=path)
-    assert users("list", path=path).splitlines() == ["tom@example.org"]
+    assert users("list", path=path).splitlines() == ["tom@example.org: administrator of all groups"]
     assert [one.name for one in tmp_path.iterdir()] == ["users.toml"]
+
+
+def test_a_user_has_a_role_for_some_groups_which_may_change(tmp_path):
+    """A new password leaves the role as it is, and a new role leaves the password."""
+    path = tmp_path / "users.toml"
+    words = ("--role", "operator", "--groups", "orders-*", "--groups", 'a "b" \\ é')
+    assert users("add", "mia", *words, path=path, answers=f"{PASSWORD}\n").endswith(
+        f'mia may log in with {path}, as operator of orders-*, a "b" \\ é\n'
+    )
+    users("add", "tom", "--role", "viewer", "--no-password", path=path)
+    users("add", "mia", "--replace", path=path, answers=f"{PASSWORD} 2\n")
+    assert users("list", path=path).splitlines() == [
+        'mia: operator of orders-*, a "b" \\ é',
+        "tom: viewer, by a proxy only",
+    ]
+
+    assert users("grant", "mia", "--groups", "*", path=path) == "mia is operator of all groups\n"
+    assert users("grant", "tom", "--role", "administrator", path=path) == "tom is administrator of all groups\n"
+    file = UserFile(path)
+    assert file.verify("mia", f"{PASSWORD} 2")
+    assert not file.verify("tom", "")
+    assert not file.verify("tom", PASSWORD)
+
+
+def test_a_file_of_an_earlier_release_has_administrators(tmp_path):
+    path = tmp_path / "users.toml"
+    users("add", "mia", path=path, answers=f"{PASSWORD}\n")
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if line[0] in '["p'))
+    assert "role" not in path.read_text()
+
+    assert users("list", path=path) == "mia: administrator of all groups\n"
 
 
 def test_a_terminal_is_asked_twice_and_shows_no_password(tmp_path):
@@ -71,6 +105,9 @@ def test_a_terminal_is_asked_twice_and_shows_no_password(tmp_path):
         (("add", "a b"), "", "the name is 'a b'"),
         (("add", "known"), "", "already has a user 'known'"),
         (("add", "new"), "short\n", "at least 12 characters"),
+        (("add", "new", "--groups", ""), f"{PASSWORD}\n", "a pattern of groups is ''"),
+        (("grant", "known"), "", "name --role or --groups"),
+        (("grant", "nobody", "--role", "viewer"), "", "there is no user 'nobody' in .*; there are: known"),
         (("remove", "nobody"), "", "there is no user 'nobody' in .*; there are: known"),
     ],
 )

@@ -41,7 +41,7 @@ AuthFile = Annotated[
     typer.Option(
         "--auth-file",
         metavar="FILE",
-        help="File of the users who may log in; `wakeroll users add` creates it. Default: no login.",
+        help="File of the users who may log in, with their roles; `wakeroll users add` creates it. Default: no login.",
         show_default=False,
     ),
 ]
@@ -50,7 +50,7 @@ AuthHeader = Annotated[
     typer.Option(
         "--auth-header",
         metavar="NAME",
-        help="Header in which a trusted proxy names the user, such as X-Forwarded-User, instead of --auth-file.",
+        help="Header in which a trusted proxy names the user, like X-Forwarded-User; then --auth-file has roles only.",
         show_default=False,
     ),
 ]

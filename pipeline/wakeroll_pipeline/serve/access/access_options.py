@@ -19,7 +19,7 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
 
     allow_changes: bool = False
     auth_file: Path | None = None
-    """File of users, who log in with a password."""
+    """File of users, who log in with a password; with `auth_header`, of their roles only."""
     auth_header: str = ""
     """Header in which a trusted proxy names the user; empty: none."""
     trusted_proxies: str = ""
@@ -72,8 +72,6 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
 
     def _check_login(self, host: str) -> None:
         proxies = networks_of(self.trusted_proxies)
-        if self.auth_file is not None and self.auth_header:
-            raise InvalidUsage("--auth-file and --auth-header exclude each other; use only one of them")
         if self.auth_header and not _HEADER.fullmatch(self.auth_header):
             raise InvalidUsage(
                 f"--auth-header is {self.auth_header!r}; it must be the name of a header, like X-Forwarded-User"
@@ -84,7 +82,8 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
             raise InvalidUsage(
                 "--require-login needs a login: use --auth-file, or --auth-header with --trusted-proxies"
             )
-        if self.auth_file is not None and not is_loopback(host) and not proxies and not self.insecure_http:
+        has_passwords = self.auth_file is not None and not self.auth_header
+        if has_passwords and not is_loopback(host) and not proxies and not self.insecure_http:
             raise InvalidUsage(
                 f"passwords would be sent to {host} unencrypted; put a proxy with https in front of the page and name "
                 "it in --trusted-proxies, or accept the risk with --insecure-http"

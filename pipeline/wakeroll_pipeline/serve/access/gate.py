@@ -11,6 +11,7 @@ from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.form_tokens import FormTokens
 from wakeroll_pipeline.serve.access.login_limits import LoginLimits
 from wakeroll_pipeline.serve.access.refusal import Refused
+from wakeroll_pipeline.serve.access.rights import Rights, Role
 from wakeroll_pipeline.serve.access.session_cookie import SESSION_S, Session, Sessions
 from wakeroll_pipeline.serve.access.trusted_proxies import TrustedProxies, is_loopback, networks_of, peer_of
 from wakeroll_pipeline.serve.access.user_file import USER_NAME, UserFile
@@ -27,6 +28,7 @@ class Visitor(Struct, frozen=True, kw_only=True):
     session_id: str
     """The tokens of forms belong to it."""
     can_log_out: bool
+    rights: Rights = Rights()
 
 
 class Gate:
@@ -41,7 +43,9 @@ class Gate:
         secret = secrets.token_bytes(32)
         self.options = options
         self.proxies = TrustedProxies(networks_of(options.trusted_proxies))
-        self.users = None if options.auth_file is None else UserFile(options.auth_file)
+        self._known = None if options.auth_file is None else UserFile(options.auth_file)
+        self.users = None if options.auth_header else self._known
+        """The users who log in with a password; None: nobody does."""
         self.sessions = Sessions(secret)
         self.tokens = FormTokens(secret)
         self.limits = LoginLimits()
@@ -53,11 +57,16 @@ class Gate:
             named = connection.headers.getlist(self.options.auth_header)
             if not self.proxies.is_from_proxy(connection) or len(named) != 1 or not USER_NAME.fullmatch(named[0]):
                 return None
-            return Visitor(name=named[0], address=address, session_id=f"proxy:{named[0]}", can_log_out=False)
+            rights = Rights() if self._known is None else self._known.rights_of(named[0])
+            session_id = f"proxy:{named[0]}"
+            return Visitor(name=named[0], address=address, session_id=session_id, can_log_out=False, rights=rights)
         session = self.session(connection)
-        if session is None:
+        if session is None or self.users is None:
             return None
-        return Visitor(name=session.name, address=address, session_id=session.session_id, can_log_out=True)
+        rights = self.users.rights_of(session.name)
+        return Visitor(
+            name=session.name, address=address, session_id=session.session_id, can_log_out=True, rights=rights
+        )
 
     def session(self, connection: HTTPConnection) -> Session | None:
         """Return the session of a request's cookie, if its user still exists and has the same password."""
@@ -75,6 +84,17 @@ class Gate:
         visitor = self.visitor(connection)
         if visitor is None:
             raise Refused(self.why_unknown(connection), 401 if self.users is not None else 403)
+        return visitor
+
+    def known_with(self, connection: HTTPConnection, needed: Role, group_id: str) -> Visitor:
+        """Return the user who sent a request, if this user has the rights for a change of a group.
+
+        Raises:
+            Refused: the user is not known, or lacks a right.
+        """
+        visitor = self.known(connection)
+        if lack := visitor.rights.lack(needed, group_id):
+            raise Refused(lack, 403)
         return visitor
 
     def why_unknown(self, connection: HTTPConnection) -> str:

@@ -5,6 +5,7 @@ from starlette.requests import Request
 
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.access.login_pages import login_address
+from wakeroll_pipeline.serve.access.rights import Rights
 
 
 class Frame(Struct, frozen=True, kw_only=True):
@@ -18,6 +19,12 @@ class Frame(Struct, frozen=True, kw_only=True):
     """Address of the login form; empty if there is none, or the user is known already."""
     may_change: bool = False
     """Whether the page offers changes to users who are known."""
+    rights: Rights = Rights()
+    """Rights of the user; all, if it is not known, because the login comes first."""
+
+    def offers_change(self, group_id: str) -> bool:
+        """Return whether the page leads to the changes of a group."""
+        return self.may_change and not self.rights.lack("operator", group_id)
 
 
 def frame_of(gate: Gate | None, request: Request, may_change: bool) -> Frame:
@@ -30,4 +37,4 @@ def frame_of(gate: Gate | None, request: Request, may_change: bool) -> Frame:
         login = login_address(path) if gate.users is not None and request.url.path != "/login" else ""
         return Frame(login=login, may_change=may_change)
     token = gate.tokens.new(visitor.session_id) if visitor.can_log_out else ""
-    return Frame(name=visitor.name, logout_token=token, may_change=may_change)
+    return Frame(name=visitor.name, logout_token=token, may_change=may_change, rights=visitor.rights)

@@ -15,6 +15,7 @@ from wakeroll_pipeline.live.view_structs import GroupView, MemberRow
 from wakeroll_pipeline.serve.access.gate import Gate, Visitor
 from wakeroll_pipeline.serve.access.login_pages import login_address
 from wakeroll_pipeline.serve.access.refusal import Refused
+from wakeroll_pipeline.serve.access.rights import Role
 from wakeroll_pipeline.serve.changes.change_jobs import ChangeJobs, Job, Result
 from wakeroll_pipeline.serve.changes.change_requests import (
     CHOICES,
@@ -81,21 +82,21 @@ class ChangePages:
 
     async def forms(self, request: Request) -> Response:
         """Show all forms of a group."""
-        visitor = self._gate.visitor(request)
+        visitor = self._visitor(request, "operator")
         if visitor is None:
             return self._unknown(request)
         return self._forms(request, visitor, self._view(request), request.query_params)
 
     async def plan(self, request: Request) -> Response:
         """Show what a reset would change."""
-        visitor = self._gate.visitor(request)
+        visitor = self._visitor(request, "operator")
         if visitor is None:
             return self._unknown(request)
         return await self._plan(request, visitor, request.query_params)
 
     async def review(self, request: Request) -> Response:
         """Show which settings would change."""
-        visitor = self._gate.visitor(request)
+        visitor = self._visitor(request, "administrator")
         if visitor is None:
             return self._unknown(request)
         view = self._view(request)
@@ -112,7 +113,7 @@ class ChangePages:
 
     async def review_kick(self, request: Request) -> Response:
         """Show which client would have to leave, and what it has."""
-        visitor = self._gate.visitor(request)
+        visitor = self._visitor(request, "operator")
         if visitor is None:
             return self._unknown(request)
         view = self._view(request)
@@ -125,7 +126,7 @@ class ChangePages:
 
     async def review_deletion(self, request: Request) -> Response:
         """Show what is lost with the group."""
-        visitor = self._gate.visitor(request)
+        visitor = self._visitor(request, "administrator")
         if visitor is None:
             return self._unknown(request)
         view = self._view(request)
@@ -141,7 +142,7 @@ class ChangePages:
 
     async def reset(self, request: Request) -> Response:
         """Carry out a reset, if its plan is still the one that was shown; else show the new plan."""
-        visitor, fields = await self._sent_form(request)
+        visitor, fields = await self._sent_form(request, "operator")
         view = self._view(request)
         try:
             asked = reset_of(fields)
@@ -152,7 +153,7 @@ class ChangePages:
 
     async def configure(self, request: Request) -> Response:
         """Change settings."""
-        visitor, fields = await self._sent_form(request)
+        visitor, fields = await self._sent_form(request, "administrator")
         view = self._view(request)
         try:
             settings = settings_of(fields)
@@ -165,12 +166,12 @@ class ChangePages:
 
     async def rebalance(self, request: Request) -> Response:
         """Request a rebalance."""
-        visitor, fields = await self._sent_form(request)
+        visitor, fields = await self._sent_form(request, "operator")
         return self._begin(self._view(request), visitor, fields, "request a rebalance", {})
 
     async def kick(self, request: Request) -> Response:
         """Make a client leave."""
-        visitor, fields = await self._sent_form(request)
+        visitor, fields = await self._sent_form(request, "operator")
         view = self._view(request)
         try:
             asked = kick_of(fields)
@@ -183,7 +184,7 @@ class ChangePages:
 
     async def readmit(self, request: Request) -> Response:
         """Let a client join again that is kept out."""
-        visitor, fields = await self._sent_form(request)
+        visitor, fields = await self._sent_form(request, "operator")
         group_id, by = self._view(request).summary.group_id, by_of(visitor)
         client_id = fields.get("client", "")
         job = Job(group_id, f"let {client_id[:255]} in again", by, fields.get("token", ""))
@@ -198,7 +199,7 @@ class ChangePages:
         return await self._pause(request, resume=True)
 
     async def _pause(self, request: Request, *, resume: bool) -> Response:
-        visitor, fields = await self._sent_form(request)
+        visitor, fields = await self._sent_form(request, "operator")
         view, by = self._view(request), by_of(visitor)
         try:
             reason = reason_of(fields)
@@ -210,7 +211,7 @@ class ChangePages:
 
     async def delete(self, request: Request) -> Response:
         """Delete the group, which must have no members."""
-        visitor, fields = await self._sent_form(request)
+        visitor, fields = await self._sent_form(request, "administrator")
         view, by = self._view(request), by_of(visitor)
         try:
             reason = _deletion_of(view, fields)
@@ -258,14 +259,24 @@ class ChangePages:
 
     # --- helpers ---
 
-    async def _sent_form(self, request: Request) -> tuple[Visitor, Mapping[str, str]]:
+    def _visitor(self, request: Request, needed: Role) -> Visitor | None:
+        """Return the user who asks for a form of a group; None if it is not known.
+
+        Raises:
+            Refused: the user lacks a right.
+        """
+        if self._gate.visitor(request) is None:
+            return None
+        return self._gate.known_with(request, needed, request.path_params["group_id"])
+
+    async def _sent_form(self, request: Request, needed: Role) -> tuple[Visitor, Mapping[str, str]]:
         """Return the user and the fields of a form that this page has sent, once.
 
         Raises:
-            Refused: the user is not known, or the form comes from elsewhere, or was sent before.
+            Refused: the user is not known, or lacks a right, or the form comes from elsewhere, or was sent before.
         """
         self._gate.check_origin(request)
-        visitor = self._gate.known(request)
+        visitor = self._gate.known_with(request, needed, request.path_params["group_id"])
         fields = await fields_of(request)
         token = fields.get("token", "")
         try:
@@ -355,6 +366,7 @@ class ChangePages:
             group=view.summary,
             new_token=lambda: tokens.new(visitor.session_id),
             by=by_of(visitor),
+            administers=not visitor.rights.lack("administrator"),
             **values,
         )
 
