@@ -14,7 +14,7 @@ from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.keys import new_signer
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model import broadcasting, config
-from wakeroll_model.decisions import Cause, Offset, Rebalance, Rejected
+from wakeroll_model.decisions import WITHOUT_TARGET, Cause, Offset, Rebalance, Rejected
 from wakeroll_model.events import Request, Reset
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
@@ -181,7 +181,7 @@ def await_target(log: DecisionLog, cause: Cause, timeout: float) -> Rebalance:
         for decision in decisions:
             if (
                 isinstance(decision, Rebalance)
-                and decision.trigger != "reset"
+                and decision.trigger not in WITHOUT_TARGET
                 and decision.cause.offset >= cause.offset
             ):
                 return decision

@@ -32,7 +32,9 @@ How = Literal["first", "released", "unregistered", "died", "expired", "timeout",
 ORDERLY: Collection[How] = ("first", "released", "unregistered", "removed")
 """Ways in which no owner lost the queue abruptly: it had none, its owner released it or left, or the queue is gone.
 After any other way, the next owner may read messages again that the previous one has processed and not committed."""
-Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset", "kick"]
+Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset", "kick", "pause"]
+WITHOUT_TARGET: Final = ("reset", "pause")
+"""Triggers of epochs for which no target is computed."""
 FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch", "kicked"]
 Change = Literal[
     "joined",

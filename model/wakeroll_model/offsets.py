@@ -11,7 +11,7 @@ from wakeroll_model import (
     offsets_by_filter,
     own_offsets,
 )
-from wakeroll_model.decisions import BY_THE_LOG, Offset, Rebalance, Rejected
+from wakeroll_model.decisions import BY_THE_LOG, Offset, Rebalance, Rejected, Trigger
 from wakeroll_model.events import Commit, CommittedOffset, Reset
 from wakeroll_model.modes import Sharing, offsets_of, sharing_of
 from wakeroll_model.queue import Queue
@@ -88,8 +88,9 @@ def reset(turn: Turn, event: Reset) -> Outcome:
         turn.say(Rejected(rule="reset", detail=assignment_limits.shortened(wrong), group_id=group.group_id))
         return NOTHING
     group.resets = [*group.resets, event.request_id][-config.LAST_RESETS :]
-    begin_reset(
+    begin_epoch(
         turn,
+        "reset",
         len(event.offsets),
         f"{event.by!r} reset offsets, queues: {len(event.offsets)}{event.asked and '; requested: '}{event.asked}",
     )
@@ -99,20 +100,20 @@ def reset(turn: Turn, event: Reset) -> Outcome:
     return sending(clients)
 
 
-def begin_reset(turn: Turn, queues: int, note: str) -> None:
-    """Begin a new epoch for offsets that are set, so that a commit in flight is too old."""
+def begin_epoch(turn: Turn, trigger: Trigger, queues: int, note: str) -> None:
+    """Begin a new epoch without a new target: for offsets that are set, so that a commit in flight is too old."""
     group = turn.group
     group.epoch += 1
     if not group.members:  # an empty group is forgotten a week after the last change by an operator
         group.emptied_ms = turn.moment.now_ms
         group.remind(group.emptied_ms + turn.forget_ms)
     strategy, size = offsets_of(group).describe_reset(group, queues)
-    group.note_rebalance(turn.moment.at_ms, "reset", strategy, moved=0)
+    group.note_rebalance(turn.moment.at_ms, trigger, strategy, moved=0)
     turn.say(
         Rebalance(
             group_id=group.group_id,
             epoch=group.epoch,
-            trigger="reset",
+            trigger=trigger,
             causes=[turn.cause],
             strategy=strategy,
             clients=len(group.members),

@@ -1,10 +1,10 @@
 """Pauses: an operator lets a group rest. Its members keep their queues and heartbeats, and hand out no message.
 
-RocketMQ's `consumeEnable` does the same. Members learn it by their assignments, so no epoch begins. It ends with a
+RocketMQ's `consumeEnable` does the same. Members learn it by their assignments, in an epoch of its own. It ends with a
 resume, or when the group is forgotten.
 """
 
-from wakeroll_model import assignment_limits, config
+from wakeroll_model import assignment_limits, config, offsets
 from wakeroll_model.decisions import Change, Membership, Rejected
 from wakeroll_model.events import Pause
 from wakeroll_model.group import Paused
@@ -29,9 +29,9 @@ def pause(turn: Turn, event: Pause) -> Outcome:
     change: Change = "resumed" if event.resume else "paused"
     detail = f"{change} by {event.by}{event.reason and ': '}{event.reason}"
     group.paused = None if event.resume else Paused(event.by, event.reason, turn.moment.at_ms)
-    if not group.members:  # an empty group is forgotten a week after the last change by an operator
-        group.emptied_ms = turn.moment.now_ms
-        group.remind(group.emptied_ms + turn.forget_ms)
+    owned = {queue for member in group.members.values() for queue in member.owned}
+    # A member that has not received its assignment shows an older epoch, and is sent it again.
+    offsets.begin_epoch(turn, "pause", len(owned), detail)
     turn.say(
         Membership(
             group_id=group.group_id,

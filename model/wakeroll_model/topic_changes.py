@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from wakeroll_model import config, offsets_by_filter, own_offsets, shared_offsets
 from wakeroll_model.events import Route, RoutedQueue
 from wakeroll_model.group import Doubt, Group
-from wakeroll_model.offsets import begin_reset
+from wakeroll_model.offsets import begin_epoch
 from wakeroll_model.queue import Queue
 from wakeroll_model.turn import NOTHING, Outcome, Turn, combined, sending
 
@@ -185,7 +185,7 @@ def _start_over(turn: Turn, route: Route) -> Outcome:
         for one in group.own_offsets.values():
             own_offsets.start_at_first(group, one, route.topic, routed)
     if count := sum(map(len, own.values())):
-        begin_reset(turn, count, f"{why}; offsets set: {count}")
+        begin_epoch(turn, "reset", count, f"{why}; offsets set: {count}")
         clients: set[str] = set()
         for client_id, queues in sorted(own.items()):
             for queue in sorted(queues):
@@ -198,7 +198,7 @@ def _start_over(turn: Turn, route: Route) -> Outcome:
 def _set_right(
     turn: Turn, offsets: list[tuple[Queue, int]], why: str, kept: Mapping[Queue, int] | None = None
 ) -> Outcome:
-    begin_reset(turn, len(offsets), f"{why}; offsets set: {len(offsets)}")
+    begin_epoch(turn, "reset", len(offsets), f"{why}; offsets set: {len(offsets)}")
     clients: set[str] = set()
     for queue, offset in offsets:
         clients |= shared_offsets.reset(turn, queue, offset, why, BY, (kept or {}).get(queue))

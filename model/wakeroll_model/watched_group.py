@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from wakeroll_model.decisions import Assignment, Decision, Fenced, Membership, Offset, Rebalance
+from wakeroll_model.decisions import WITHOUT_TARGET, Assignment, Decision, Fenced, Membership, Offset, Rebalance
 from wakeroll_model.events import Commit, Configure, GroupEvent
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies import pinned
@@ -108,7 +108,7 @@ class WatchedGroup:
             case Rebalance():
                 self._epoch, self._clients = decision.epoch, decision.clients
                 self._assigned.clear()
-                if decision.trigger != "reset":
+                if decision.trigger not in WITHOUT_TARGET:
                     self._note_answers()
             case Assignment():
                 for assigned in decision.queues:

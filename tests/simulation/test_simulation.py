@@ -1,5 +1,6 @@
 """Never two owners, nothing lost, nobody evicted: worlds made from seeds, in which everything goes wrong."""
 
+from tests.support.mutants.mutant_worlds import RESTED
 from tests.support.simulation.frame.seeds import digests, run_worlds
 from tests.support.simulation.groups.group_simulation import GROUPS
 
@@ -7,6 +8,8 @@ WORLDS = 40
 """Worlds with seeds in a row: `make simulate` runs more."""
 OUTAGES = 12
 """Worlds with little else than long outages of the coordinators."""
+RESTS = 16
+"""Worlds with little else than pauses of groups, and lost assignments."""
 FOUND = (1959, 3200, 4710, 8149, 8413, 8415, 8437, 8651)
 """Seeds in which a rule was broken once, by the core or in the eyes of a checker."""
 
@@ -23,6 +26,14 @@ def test_nobody_reads_with_another_after_long_outages_in_the_middle_of_hand_over
     faults = ("outage",) * 6 + ("wish", "leave", "route", "crash", "slow", "kill")
     for seed in range(OUTAGES):
         plan = GROUPS.draw(seed, only=faults, chaos_ms=240_000, is_raised=True)
+        found = GROUPS.broken(GROUPS.world(plan).run())
+        assert not found, GROUPS.tell(GROUPS.shrink(plan, found[0].rule))
+
+
+def test_a_group_that_was_paused_reads_on_whatever_its_members_have_not_heard():
+    """Assignments are lost for ever, read late, or not at all."""
+    for seed in range(RESTS):
+        plan = GROUPS.draw(seed, **RESTED)
         found = GROUPS.broken(GROUPS.world(plan).run())
         assert not found, GROUPS.tell(GROUPS.shrink(plan, found[0].rule))
 

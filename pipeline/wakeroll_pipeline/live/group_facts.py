@@ -14,7 +14,7 @@ from wakeroll_pipeline.live.group_lags import GroupLags, mode_of
 from wakeroll_pipeline.live.verdicts import GroupFacts, QueueFacts, clock, findings
 from wakeroll_pipeline.live.view_structs import GroupSummary
 
-_BY_OPERATORS = ("config", "reset", "kick")
+_BY_OPERATORS = ("config", "reset", "kick", "pause")
 """Triggers of rebalances that an operator requested."""
 
 

@@ -27,6 +27,8 @@ KICKED = {
     "only": ("kick",) * 12 + ("slow", "cut", "zombie", "twin", "restart", "leave", "route"),
 }
 """An operator kicks clients."""
+RESTED = {**SMALL, "is_raised": True, "only": ("rest",) * 8 + ("skip", "lost", "lost", "new inbox", "deaf", "cut")}
+"""An operator pauses groups, and assignments get lost."""
 LOCKS = {**SMALL, "only": ("lock", "lock", "lock", "lock", "leave", "crash", "route", "twin")}
 STRATEGIES = {**SMALL, "only": ("strategy", "strategy", "strategy", "prefer", "leave", "route")}
 ROUTES = {**SMALL, "only": ("route", "route", "gone", "storm", "room", "leave")}

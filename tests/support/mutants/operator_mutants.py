@@ -10,6 +10,7 @@ from tests.support.mutants.mutant_worlds import (
     JUNK,
     LOCKS,
     RESET,
+    RESTED,
     ROUTES,
     SMALL,
     STRATEGIES,
@@ -102,6 +103,13 @@ MUTANTS = (
     M("anybody may unlock", "A lock is given back by its holder.", "locks",
       "        if queue in locks and locks[queue].client_id == event.client_id and _owns(turn, event, queue):",
       "        if queue in locks:", LOCKS),
+    # --- pauses ---
+    M("a pause takes no epoch", "A member that has not heard that its group goes on is told again.", "pauses",
+      '    offsets.begin_epoch(turn, "pause", len(owned), detail)\n', "", RESTED),
+    M("a pause is not sent", "An assignment says whether the group is paused.", "assignments",
+      "paused=UNSET if group.paused is None else True", "paused=UNSET", RESTED),
+    M("a pause has no end", "A resumed group reads on.", "pauses",
+      "group.paused = None if event.resume else Paused", "group.paused = Paused", RESTED),
     # --- the shard ---
     M("a refused record is not answered", "Every event is processed or rejected with its reason.", "shard",
       "                decisions.append(event)", "                pass", JUNK),

@@ -39,6 +39,8 @@ _DUCKDB_TYPES: Mapping[str, str] = {
     "StringType": "VARCHAR",
     "IntegerType": "INTEGER",
     "LongType": "BIGINT",
+    "DoubleType": "DOUBLE",
+    "BooleanType": "BOOLEAN",
     "BinaryType": "BLOB",
     "StructType": "STRUCT",
 }

@@ -17,7 +17,7 @@ LONGEST_PATTERN = 255
 
 
 class Rights(Struct, frozen=True, kw_only=True):
-    """What a user may change."""
+    """The role of a user, and the groups that the user may change."""
 
     role: Role = "administrator"
     groups: tuple[str, ...] = ("*",)

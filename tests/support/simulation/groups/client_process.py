@@ -6,7 +6,7 @@ from tests.support.simulation.groups.client_producer import Producer
 from wakeroll.log_position import LogPosition
 from wakeroll_model import config
 from wakeroll_model.client import Client, Preferences
-from wakeroll_model.client_actions import Dropped, Give, Output, Send, Take
+from wakeroll_model.client_actions import Dropped, Give, Output, PauseChanged, Send, Take
 from wakeroll_model.decisions import Assignment
 from wakeroll_model.events import About, Commit, GroupEvent, Heartbeat, Subscription, Unregister
 from wakeroll_model.queue import Queue
@@ -208,6 +208,9 @@ class Process:
                         self.readers[queue].taken = True
                         if queue not in self.busy:
                             self.world.after(self.world.rng.choice((0, 5, 50)), self.when_awake, self._end, queue)
+                case PauseChanged():
+                    for queue in list(self.readers):
+                        self.look(queue)
                 case Dropped():
                     self._drop(output)
         self._set_timer()
@@ -237,7 +240,7 @@ class Process:
     def look(self, queue: Queue) -> None:
         """Hand out the next message of a queue, if there is one and it may be."""
         world, reader = self.world, self.readers.get(queue)
-        if reader is None or reader.next_offset < 0 or queue in self.busy or self.leaving:
+        if reader is None or reader.next_offset < 0 or queue in self.busy or self.leaving or self.client.is_paused:
             return
         if reader.next_offset >= world.ends.get(queue, 0) or not self.client.may_hand_out(reader.give, self.now_ms):
             return

@@ -7,7 +7,7 @@ from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
 from tests.support.simulation.groups.known_strategies import PARAMS, UNKNOWN, by_percent
 from wakeroll_model import feature_levels
 from wakeroll_model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
-from wakeroll_model.events import Configure, GroupEvent, Kick, Level, Reset, ResetOffset
+from wakeroll_model.events import Configure, GroupEvent, Kick, Level, Pause, Reset, ResetOffset
 from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class Operator:
         """Groups that once had a strategy that does not exist."""
         self._kept_out: set[str] = set()
         """Clients that were kicked, and kept out for a time."""
+        self._paused: set[str] = set()
+        """Groups that were paused once."""
         self._requests = 0
         self._waiting: deque[GroupEvent | Level] = deque()
 
@@ -98,6 +100,16 @@ class Operator:
         if world.rng.random() < 0.3:
             world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
 
+    def pause(self, group_id: str, length_ms: int) -> None:
+        """Pause a group, and resume it after a while; maybe say each twice."""
+        self._paused.add(group_id)
+        for later_ms, resume in ((0, False), (length_ms, True)):
+            self._requests += 1
+            event = Pause(request_id=f"pause-{self._requests}", group_id=group_id, resume=resume, by="ops")
+            self._world.after(later_ms, self._append, event)
+            if self._world.rng.random() < 0.3:
+                self._world.after(later_ms + self._world.rng.choice((0, 700)), self._append, event)
+
     def _kick(self, name: str, **wanted: Any) -> Kick:
         self._requests += 1
         group_id, _, client_id = name.partition("/")
@@ -106,8 +118,11 @@ class Operator:
     def put_right(self) -> None:
         """Replace what cannot work: a strategy that does not exist, and what it was replaced by, if the log lost that.
 
-        The same with a bound whose end was lost, and with clients that are kept out.
+        The same with a bound whose end was lost, with clients that are kept out, and with groups that are paused.
         """
+        for group_id in sorted(self._paused):
+            self._requests += 1
+            self._append(Pause(request_id=f"pause-{self._requests}", group_id=group_id, resume=True, by="ops"))
         for name in sorted(self._kept_out):
             self._append(self._kick(name, readmit=True))
         faults = {fault.kind for fault in self._world.plan.faults}

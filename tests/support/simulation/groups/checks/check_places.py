@@ -6,7 +6,7 @@ from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Evidence, Page
 from tests.support.simulation.groups.checks.roll import Gathering, Roll
 from tests.support.simulation.groups.known_strategies import UNKNOWN
-from wakeroll_model.decisions import Handover, Rebalance
+from wakeroll_model.decisions import WITHOUT_TARGET, Handover, Rebalance
 from wakeroll_model.events import Heartbeat, Route
 from wakeroll_model.queue import Queue
 
@@ -27,7 +27,7 @@ def check(evidence: Evidence) -> Iterator[Broken]:
                     case Handover(group_id=group_id, queue=queue, to=str(client_id)):
                         claims = page.event.owned if isinstance(page.event, Heartbeat) and book.era.number > 1 else []
                         wrong = _wrong_owner(roll.group(group_id), client_id, queue, queue in claims)
-                    case Rebalance(group_id=group_id, strategy=strategy, trigger=trigger) if trigger != "reset":
+                    case Rebalance(group_id=group_id, strategy=strategy) if decision.trigger not in WITHOUT_TARGET:
                         wrong = _wrong_keeping(roll.group(group_id), strategy, routed, asked.get(group_id, set()))
                     case _:
                         continue

@@ -8,7 +8,7 @@ from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
 from tests.support.simulation.groups.known_strategies import careless
 from wakeroll_model.config import MAX_DETAIL
 from wakeroll_model.decisions import Offset, Rejected
-from wakeroll_model.events import Commit, Heartbeat, Kick, Reset, Tick, Unregister
+from wakeroll_model.events import Commit, Heartbeat, Kick, Pause, Reset, Tick, Unregister
 from wakeroll_model.queue import Queue
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.shard import Shard
@@ -16,6 +16,7 @@ from wakeroll_model.shard import Shard
 RULES = {
     Reset: ("reset",),
     Kick: ("kick", "kicked", "mode", "limit"),
+    Pause: ("pause",),
     Heartbeat: ("mode", "in-use", "epoch", "limit", "kicked"),
     Unregister: ("mode", "limit", "kicked"),
     Tick: ("mode", "limit", "kicked"),
@@ -59,16 +60,16 @@ def _not_replayable(evidence: Evidence) -> Iterator[Broken]:
 
 def _rules(evidence: Evidence, book: Book, page: Page) -> tuple[str, ...]:
     """Return the rules by which an event may be rejected."""
-    if isinstance(page.event, Kick) and (evidence.plan.level_ms != 0 or book.era.number > 1):
-        return (*RULES[Kick], "type")  # below the level that has kicks; a loss of state loses the level too
+    if isinstance(page.event, Kick | Pause) and (evidence.plan.level_ms != 0 or book.era.number > 1):
+        return (*RULES[type(page.event)], "type")  # below the level that has them; a loss of state loses the level too
     return RULES.get(type(page.event), ())
 
 
 def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue], int]) -> Iterator[Broken]:
     """7b. What is no event is rejected, once; every queue of a commit advances, or it is said why not.
 
-    Of events, only a commit, a reset, a kick and a heartbeat may be rejected: one in another mode, of a client_id that
-    is in use or kept out, with an epoch that was never given, or of one client too many.
+    Of events, only a commit, a heartbeat and an operator's may be rejected: one in another mode, of a client_id that is
+    in use or kept out, with an epoch that was never given, or of one client too many.
     """
     learnt = dict[tuple[str, Queue], int]()  # from its log, in silence
     for said in (*book.known(Commit), *book.known(Reset)):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence
 from tests.support.simulation.groups.checks.roll import Roll
-from wakeroll_model.decisions import Membership, Rebalance
+from wakeroll_model.decisions import WITHOUT_TARGET, Membership, Rebalance
 from wakeroll_model.events import Configure
 
 CHANGES = ("joined", "left", "died", "expired", "kicked", "leaving", "resubscribed")
@@ -35,7 +35,7 @@ def _follow(book: Book) -> Iterator[Broken]:
         if isinstance(page.event, Configure):
             waiting.setdefault(page.event.group_id, "settings changed")
             asked.add(page.event.group_id)
-        targets = [one for one in page.decisions if isinstance(one, Rebalance) and one.trigger != "reset"]
+        targets = [one for one in page.decisions if isinstance(one, Rebalance) and one.trigger not in WITHOUT_TARGET]
         left_alone = {one.group_id for one in targets if one.clients == 0}
         for decision in page.decisions:
             if isinstance(decision, Membership) and decision.change in CHANGES:

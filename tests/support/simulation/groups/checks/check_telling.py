@@ -6,7 +6,7 @@ from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Evidence, Page
 from tests.support.simulation.groups.checks.roll import Roll
 from wakeroll_model.config import ERA_EPOCHS
-from wakeroll_model.decisions import BY_THE_LOG, Assignment, Handover, Membership, Offset, Rebalance
+from wakeroll_model.decisions import BY_THE_LOG, WITHOUT_TARGET, Assignment, Handover, Membership, Offset, Rebalance
 from wakeroll_model.events import Heartbeat
 
 RULE = "not told"
@@ -23,7 +23,8 @@ def check(evidence: Evidence) -> Iterator[Broken]:
             for one in page.decisions:
                 if isinstance(one, Assignment):
                     told.setdefault((one.group_id, one.client_id), []).append(one)
-            for group_id, says in _wrong_telling(roll, page, told):
+            wrong = [*_wrong_telling(roll, page, told), *(_wrong_pauses(roll, page) if book.era.number == 1 else ())]
+            for group_id, says in wrong:
                 yield Broken(RULE, page.at_ms, says, None, group_id)
             if behind is not None and behind not in told and behind[1] in roll.group(behind[0]).members:
                 yield Broken(RULE, page.at_ms, f"{behind[1]} shows an old epoch and is not told again", None, behind[0])
@@ -44,6 +45,15 @@ def _who_is_behind(roll: Roll, page: Page) -> tuple[str, str] | None:
     return (beat.group_id, beat.client_id) if is_behind else None
 
 
+def _wrong_pauses(roll: Roll, page: Page) -> Iterator[tuple[str, str]]:
+    """Each assignment says whether the group is paused; with the state, a pause may be lost."""
+    for decision in page.decisions:
+        if isinstance(decision, Assignment):
+            is_paused = roll.group(decision.group_id).is_paused
+            if (decision.paused is True) != is_paused:
+                yield decision.group_id, f"{decision.client_id} is told paused: {decision.paused}; it is {is_paused}"
+
+
 def _wrong_telling(roll: Roll, page: Page, told: dict[tuple[str, str], list[Assignment]]) -> Iterator[tuple[str, str]]:
     for number, decision in enumerate(page.decisions):
         match decision:
@@ -55,7 +65,7 @@ def _wrong_telling(roll: Roll, page: Page, told: dict[tuple[str, str], list[Assi
                 yield group_id, f"{to} gets {decision.queue} in epoch {decision.epoch} and is not told"
             case Offset(group_id=group_id) if _misses_its_reset(roll, decision, told, page):
                 yield group_id, f"{decision.client_id} is not told that {decision.queue} is reset"
-            case Rebalance(group_id=group_id, trigger=trigger) if trigger != "reset":
+            case Rebalance(group_id=group_id, trigger=trigger) if trigger not in WITHOUT_TARGET:
                 joins = [one for one in page.decisions[number:] if isinstance(one, Membership)]
                 later = {one.instance_id for one in joins if one.change == "joined"}  # its client was kicked before
                 for client_id, member in roll.group(group_id).members.items():

@@ -13,7 +13,16 @@ from tests.support.simulation.groups.group_world import World
 from tests.support.simulation.groups.known_strategies import CARELESS
 from tests.support.simulation.groups.seen import Handling
 from wakeroll_model.config import LONGEST_STEP_MS
-from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Offset, Rebalance
+from wakeroll_model.decisions import (
+    WITHOUT_TARGET,
+    AnyDecision,
+    Assignment,
+    Fenced,
+    Handover,
+    Membership,
+    Offset,
+    Rebalance,
+)
 from wakeroll_model.events import Commit, GroupEvent, Heartbeat, Reset, Tick, Unregister
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
@@ -236,7 +245,7 @@ class Evidence:
         """
         last: dict[str, Rebalance] = {}
         for decision in self.decisions:
-            if isinstance(decision, Rebalance) and decision.trigger != "reset":
+            if isinstance(decision, Rebalance) and decision.trigger not in WITHOUT_TARGET:
                 last[decision.group_id] = decision
         careless = [(group_id, target) for group_id, target in last.items() if target.strategy == CARELESS]
         said = {(group_id, one.queue) for group_id, target in careless for one in target.unassigned if one.reason}

@@ -73,6 +73,8 @@ class Gathering:
     """client_id -> the life that an operator kicked, and until when no other life may join, by the shard's clock."""
     kicks: set[str] = field(default_factory=set)
     """The requests to kick a client that took effect."""
+    is_paused: bool = False
+    """Whether an operator has paused it, by the record."""
     configured_at: int = -1
     """Offset of the last `configure` ..."""
     configured_epoch: int = -1
@@ -212,5 +214,7 @@ class Roll:
                 group.kept_out[client_id] = decision.instance_id, page.clock_ms + page.event.keep_out_ms
             case "readmitted":
                 group.kept_out.pop(client_id, None)
+            case "paused" | "resumed" | "forgotten":
+                group.is_paused = decision.change == "paused"
             case _:
                 pass
