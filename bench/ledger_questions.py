@@ -146,8 +146,8 @@ _ASKED: Mapping[str, Sequence[str]] = {
 """Command, see `ledger_figures.COMMANDS` -> its arguments; in the order in which they run."""
 
 
-_WITHOUT_ENGINE = ("groups", "describe")
-"""Commands that read the newest snapshots and the records since."""
+_WITHOUT_ENGINE = ("groups", "describe", "explain")
+"""Commands that read a part of the tables: the newest snapshots and the records since, or the files of some hours."""
 
 
 def _stored(table: Path) -> Stored:

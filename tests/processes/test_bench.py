@@ -52,7 +52,7 @@ from wakeroll_model.records import Record
 from wakeroll_model.replay import replay
 from wakeroll_model.strategies import STRATEGIES
 from wakeroll_pipeline.live.live_model import LiveModel
-from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 ONE = Queue("orders", "", 1)
@@ -262,7 +262,7 @@ def test_the_page_compares_a_busy_deployment_with_a_quiet_one(found):
 def test_a_page_that_stops_sending_is_not_measured(path, problem):
     """The figures of fewer readers would look like good ones."""
     model = LiveModel(Topics(), 4)
-    web = WebApp(LiveSource(model), CollectorRegistry(), ["127.0.0.1"])
+    web = WebApp(ViewSource(model), CollectorRegistry(), ["127.0.0.1"])
 
     with answering(web) as address, pytest.raises(StreamFailed, match=problem):
         asyncio.run(listen(address, [path], None, {}, warmup_s=60, seconds=60))

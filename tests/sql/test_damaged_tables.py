@@ -42,9 +42,7 @@ def test_spark_names_the_table_and_the_file(engine, wakeroll, home, what):
 
 
 @pytest.mark.operate
-@pytest.mark.parametrize(
-    "words", ["check --table decisions", "replay", "explain --group billing --queue orders-3", "marts"]
-)
+@pytest.mark.parametrize("words", ["check --table decisions", "replay", "marts"])
 @pytest.mark.parametrize("what", ["lose a file", "flip the pages"])
 def test_every_command_in_spark_ends_with_the_sentence(engine, wakeroll, home, words, what):
     """Some errors of Spark arrive as broken rules of Great Expectations, or as failed models of dbt."""

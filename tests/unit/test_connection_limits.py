@@ -20,14 +20,14 @@ from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.ports import HOST, free_ports
 from wakeroll_pipeline.serve import connection_limits
-from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 
 @pytest.fixture
 def page() -> Iterator[tuple[str, int]]:
     """The address of a page without groups."""
-    source = LiveSource(LiveModel(Topics(), 4))
+    source = ViewSource(LiveModel(Topics(), 4))
     with answering(WebApp(source, CollectorRegistry(), ["127.0.0.1"])) as address:
         parts = urlsplit(address)
         yield parts.hostname or "", parts.port or 0

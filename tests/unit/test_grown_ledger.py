@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archived_states import shards_of
+from tests.support.archived_states import shard_at, shards_of
 from tests.support.control_log import QUEUES, START_MS, TOPIC
 from tests.support.delta_tables import write_assignments, write_tables
 from tests.support.ledgers import Story, offsets_of, owners_of
@@ -14,7 +14,7 @@ from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
-from wakeroll_pipeline.ledger.archived_log import Period, place_of, places_of, shard_at
+from wakeroll_pipeline.ledger.archived_log import Period, places_of
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.ledger.shard_growth import Step, steps_of
 from wakeroll_pipeline.live.ledger_reader import newest_snapshots, read_ledger
@@ -105,10 +105,8 @@ def test_a_group_is_found_where_it_is_and_where_it_was(tmp_path):
         assert len(steps) == 16
         assert places_of(ledger, MOVES, 8) == [(TOPIC, OLD), (TOPIC, NEW)]
         assert places_of(ledger, STAYS, 8) == [(TOPIC, OLD)]
-        assert place_of(ledger, MOVES, 8) == (TOPIC, NEW)
-        assert place_of(ledger, MOVES, 8, GROWN_MS - 1) == (TOPIC, OLD)
         with pytest.raises(InvalidUsage, match="set the deployment's number of partitions"):
-            place_of(ledger, MOVES, 3)
+            places_of(ledger, MOVES, 3)
 
 
 def test_a_state_is_rebuilt_on_both_sides_of_the_change(tmp_path):

@@ -20,7 +20,7 @@ from wakeroll.connection import Topics
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schemas/happened.json").read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ def test_the_command_prints_what_the_page_shows(tmp_path, happened, seed):
     """One computation: an operator with a browser and one with a terminal see the same events."""
     warehouse = tmp_path / "warehouse"
     write_tables(warehouse, any_story(seed))
-    source = LiveSource(read_ledger(warehouse, Topics(), PARTITIONS))
+    source = ViewSource(read_ledger(warehouse, Topics(), PARTITIONS))
     app = WebApp(source, CollectorRegistry(), ["127.0.0.1"], history=History(warehouse, Topics(), PARTITIONS))
     with answering(app) as site:
         first = json.loads(happened("--json")[1])["happened"]["events"][0]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from tests.support.archived_states import shard_at
 from tests.support.control_log import START_MS
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, Story, a_day
@@ -16,7 +17,6 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.records import kind_of_topic
 from wakeroll_model.snapshot_proof import proven
 from wakeroll_pipeline.ledger import shared_ledger
-from wakeroll_pipeline.ledger.archived_log import shard_at
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.shared_ledger import SharedLedger
 from wakeroll_pipeline.ledger.stored_snapshots import row_of

@@ -26,7 +26,7 @@ from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.questions.happenings import happenings
 from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 TOPICS = Topics()
@@ -57,7 +57,7 @@ def site(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 def site_of(present: Path, past: Path):
     """Serve the end of the log of one warehouse, and the past of another."""
-    source = LiveSource(read_ledger(present, TOPICS, PARTITIONS))
+    source = ViewSource(read_ledger(present, TOPICS, PARTITIONS))
     history = History(past, TOPICS, PARTITIONS)
     return answering(WebApp(source, CollectorRegistry(), ["127.0.0.1"], history=history))
 

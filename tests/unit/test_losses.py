@@ -26,7 +26,7 @@ from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.questions.missing_history import missing_history
 from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
@@ -228,7 +228,7 @@ def test_a_damaged_snapshot_that_no_replay_makes_is_on_record(home, capsys):
 
 
 def site_of(warehouse: Path) -> AbstractContextManager[str]:
-    source, history = LiveSource(read_ledger(warehouse, Topics(), PARTITIONS)), History(warehouse, Topics(), PARTITIONS)
+    source, history = ViewSource(read_ledger(warehouse, Topics(), PARTITIONS)), History(warehouse, Topics(), PARTITIONS)
     return answering(WebApp(source, CollectorRegistry(), ["127.0.0.1"], history=history))
 
 

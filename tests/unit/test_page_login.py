@@ -25,7 +25,7 @@ from wakeroll_pipeline.serve.access.login_pages import local_path
 from wakeroll_pipeline.serve.access.refusal import Refused
 from wakeroll_pipeline.serve.access.session_cookie import SESSION_S, Session, Sessions
 from wakeroll_pipeline.serve.access.user_file import InvalidUsers, UserFile, add_user, read_users, remove_user
-from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.serve.web_server import hosts_of
 from wakeroll_pipeline.settings import Settings
@@ -44,7 +44,7 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(**options: object) -> Iterator[PageClient]:
     """Serve an empty live page with these options; provide a client."""
     access = AccessOptions(**options)
-    source = LiveSource(LiveModel(Topics(), PARTITIONS))
+    source = ViewSource(LiveModel(Topics(), PARTITIONS))
     hosts = hosts_of("127.0.0.1", access.public_host)
     with answering(WebApp(source, CollectorRegistry(), hosts, gate=Gate(access))) as address:
         yield PageClient(address)

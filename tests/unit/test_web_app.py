@@ -32,7 +32,7 @@ from wakeroll_pipeline.serve import web_app
 from wakeroll_pipeline.serve.changes.change_requests import settings_of
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.page_queries import GroupsQuery, groups_query, slice_of
-from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 TOPICS = Topics()
@@ -61,7 +61,7 @@ def follow(model: LiveModel, story: Story, since: int = 0) -> int:
 
 
 def app_of(model: LiveModel, health: Health | None = None) -> WebApp:
-    registry, source = CollectorRegistry(), LiveSource(model)
+    registry, source = CollectorRegistry(), ViewSource(model)
     LiveMetrics(source, registry, GroupChoice(registry, 100), 1_000)
     return WebApp(source, registry, ["127.0.0.1"], health=health)
 

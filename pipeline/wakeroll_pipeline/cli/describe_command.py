@@ -10,8 +10,8 @@ from rich.text import Text
 
 from wakeroll_pipeline.cli.groups_command import row_of
 from wakeroll_pipeline.cli.held_pulls import WAITS_MS, Held, held_of, held_table, waits_of, waits_table
-from wakeroll_pipeline.cli.live_answer import archived, live_model, print_age, provenance, tick_of, view_of
-from wakeroll_pipeline.cli.options import AsJson, GroupName, LiveOptions
+from wakeroll_pipeline.cli.live_answer import group_model, print_age, provenance, tick_of, view_of
+from wakeroll_pipeline.cli.options import AsJson, GroupName, LiveOptions, LogAt
 from wakeroll_pipeline.cli.output import Output, clock_text, write_document
 from wakeroll_pipeline.cli.watch_text import count_text, plain_text, verdict_text
 from wakeroll_pipeline.ledger.ledger import Row
@@ -32,27 +32,24 @@ def describe(
     deployment: LiveOptions,
     group: GroupName,
     holds: Holds = False,
+    at: LogAt = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one group: the owner of each queue, since when and why, the members, and the last five rebalances.
 
     With --bootstrap, the answer comes from Kafka, as of now, with the rebalances of the last hour.
     """
-    settings = deployment.settings()
-    if settings.bootstrap:
-        with live_model(settings, out) as model:
-            _answer(model, view_of(model, group), held_of(model, group) if holds else None, None, as_json)
-        return
-    with archived(settings, out, group) as (model, ledger):
-        from wakeroll_pipeline.live.earlier_rebalances import with_earlier_rebalances
+    with group_model(deployment.settings(), out, group, at) as (model, ledger):
+        view, waits = view_of(model, group), None
+        if ledger is not None:
+            from wakeroll_pipeline.live.earlier_rebalances import with_earlier_rebalances
 
-        view = with_earlier_rebalances(ledger, view_of(model, group), SHOWN_REBALANCES)
-        waits = None
-        if holds:
-            from_ms = view.health.as_of_ms - WAITS_MS
-            with ledger.within(from_ms) as recent:
-                waits = waits_of(recent, group, from_ms)
-    _answer(model, view, held_of(model, group) if holds else None, waits, as_json)
+            view = with_earlier_rebalances(ledger, view, SHOWN_REBALANCES)
+            if holds:
+                from_ms = view.health.as_of_ms - WAITS_MS
+                with ledger.within(from_ms, at) as recent:
+                    waits = waits_of(recent, group, from_ms, view.health.as_of_ms)
+        _answer(model, view, held_of(model, group) if holds else None, waits, as_json)
 
 
 def _answer(

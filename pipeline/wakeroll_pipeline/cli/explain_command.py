@@ -11,7 +11,7 @@ from wakeroll.reset import queue_of
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.open_ledger import ledger
-from wakeroll_pipeline.cli.options import AsJson, EngineName, LogAt, TableOptions
+from wakeroll_pipeline.cli.options import AsJson, LogAt, TableOptions
 from wakeroll_pipeline.cli.output import Output, write_document
 
 out = Output(highlight=False)
@@ -40,7 +40,6 @@ def explain(
     of_queue: OfQueue = None,
     at: LogAt = None,
     as_json: AsJson = False,
-    engine: EngineName = None,
 ) -> None:
     """Show the owner of a queue and the steps that led to it, with times: event, rebalance, hand-over, assignment.
 
@@ -54,16 +53,12 @@ def explain(
         )
     [(group, queue)] = pairs
     asked = queue_of(queue)
-    with ledger(deployment.settings(), out, engine, only=SNAPSHOTS) as opened:
-        from wakeroll_pipeline.questions import explain as questions
+    with ledger(deployment.settings(), out, "duckdb", only=SNAPSHOTS) as opened:
+        from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+        from wakeroll_pipeline.questions.explain import explain_nearby
 
-        if opened.engine == "spark":
-            found = questions.explain(opened, group, asked, at)
-        else:
-            from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
-
-            assert isinstance(opened, DuckLedger)
-            found = questions.explain_nearby(opened, group, asked, at)
+        assert isinstance(opened, DuckLedger)
+        found = explain_nearby(opened, group, asked, at)
     if as_json:
         steps = [step._asdict() for step in found.steps]
         write_document({"answer": found.answer, "steps": steps, "missing": found.missing})

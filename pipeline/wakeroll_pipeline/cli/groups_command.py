@@ -16,14 +16,12 @@ from rich.text import Text
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.live_answer import (
-    archived_model,
-    live_model,
+    group_model,
     print_age,
     provenance,
     tick_of,
-    without_collections,
 )
-from wakeroll_pipeline.cli.options import AsJson, LiveOptions
+from wakeroll_pipeline.cli.options import AsJson, LiveOptions, LogAt
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.ledger.known_groups import unknown_group
 
@@ -102,6 +100,7 @@ def groups(
     verdict: OfVerdict = "",
     topic: OfTopic = "",
     sort: SortedBy = "verdict",
+    at: LogAt = None,
     as_json: AsJson = False,
 ) -> None:
     """List the groups, the most urgent first: verdict and reason, members, queues, lag, last rebalance.
@@ -111,13 +110,8 @@ def groups(
     from wakeroll_pipeline.serve.page_queries import groups_query
 
     query = groups_query({"verdict": verdict, "sort": sort})
-    settings = deployment.settings()
-    with without_collections():
-        if settings.bootstrap:
-            with live_model(settings, out) as model:
-                _answer(model, query, names or [], topic, as_json)
-        else:
-            _answer(archived_model(settings, out), query, names or [], topic, as_json)
+    with group_model(deployment.settings(), out, at_ms=at) as (model, _):
+        _answer(model, query, names or [], topic, as_json)
 
 
 def _answer(model: "LiveModel", query: "GroupsQuery", names: Sequence[str], topic: str, as_json: bool) -> None:

@@ -84,19 +84,22 @@ WAITS_MS = 3_600_000
 """Log time of the ended pulls that are counted (ms)."""
 
 
-def waits_of(ledger: Ledger, group_id: str, from_ms: int) -> list[Row]:
+def waits_of(ledger: Ledger, group_id: str, from_ms: int, to_ms: int) -> list[Row]:
     """Return the number and the median durations (ms) of the ended pulls of a group, one row per reason.
 
     Args:
         ledger: the ledger; its rows before `from_ms` are not needed.
         group_id: the group.
         from_ms: log time of the first ended pull (epoch ms).
+        to_ms: log time of the last one.
     """
     return ledger.rows(
         "select reason, count(*) as pulls, median(held_ms) as held_ms, median(arrival_to_wake_ms) as delay_ms "
-        "from wakes where group_id = $group_id and at_ms >= $from_ms group by reason order by reason",
+        "from wakes where group_id = $group_id and at_ms >= $from_ms and at_ms <= $to_ms "
+        "group by reason order by reason",
         group_id=group_id,
         from_ms=from_ms,
+        to_ms=to_ms,
     )
 
 

@@ -10,15 +10,13 @@ from rich.table import Table
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.live_answer import (
-    archived_model,
-    live_model,
+    group_model,
     print_age,
     provenance,
     tick_of,
     view_of,
-    without_collections,
 )
-from wakeroll_pipeline.cli.options import AsJson, LiveOptions
+from wakeroll_pipeline.cli.options import AsJson, LiveOptions, LogAt
 from wakeroll_pipeline.cli.output import Output, seconds_text, write_document
 
 if TYPE_CHECKING:
@@ -42,6 +40,7 @@ _SHORTEST_MS = 1_000
 def lag(
     deployment: LiveOptions,
     group: AnyGroup = None,
+    at: LogAt = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the lag of each group, or of each queue of one group: messages, and the age of the oldest one (s).
@@ -50,13 +49,8 @@ def lag(
     first one.  Lag counts from the newest reported end offset, and with the option --bootstrap from the ends that
     the brokers report now.
     """
-    settings = deployment.settings()
-    with without_collections():
-        if settings.bootstrap:
-            with live_model(settings, out) as model:
-                _answer(model, group, as_json)
-        else:
-            _answer(archived_model(settings, out, group), group, as_json)
+    with group_model(deployment.settings(), out, group, at) as (model, _):
+        _answer(model, group, as_json)
 
 
 def _answer(model: "LiveModel", group: str | None, as_json: bool) -> None:

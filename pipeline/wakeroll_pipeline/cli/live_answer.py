@@ -9,14 +9,14 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 from rich.console import Console
 
 from wakeroll.connection import Topics
-from wakeroll.epoch_ms import now_ms
+from wakeroll.epoch_ms import EpochMs, now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll_model.config import DARK_MS
 from wakeroll_model.signing import Keys
@@ -86,39 +86,60 @@ def live_model(settings: Settings, out: Console, keys: Keys | None = None) -> It
         yield brokers.model
 
 
-def archived_model(
-    settings: Settings, out: Console, group_id: str | None = None, *, only_states: bool = False
-) -> "LiveModel":
-    """Return the state of all groups at the end of the archived log: see `archived`."""
-    with archived(settings, out, group_id, only_states=only_states) as (model, _):
-        return model
-
-
 @contextmanager
-def archived(
-    settings: Settings, out: Console, group_id: str | None = None, *, only_states: bool = False
-) -> Iterator[tuple["LiveModel", "DuckLedger"]]:
-    """Provide the state of all groups at the end of the archived log, and the ledger from which it was read.
+def group_model(
+    settings: Settings,
+    out: Console,
+    group_id: str | None = None,
+    at_ms: int | None = None,
+    *,
+    only_states: bool = False,
+) -> Iterator[tuple["LiveModel", "DuckLedger | None"]]:
+    """Provide the state of all groups: live if brokers are named, else from the tables, with the ledger.
 
     Args:
-        settings: of the deployment; they name the home.
-        out: shows a spinner while the tables are read.
-        group_id: the only group of which the model has a summary and a view; None: it has those of all groups.
+        settings: of the deployment; they name the brokers, or the home.
+        out: shows a spinner while the log or the tables are read.
+        group_id: the only group of which the model needs a summary and a view; None: it has those of all groups.
+        at_ms: the moment in log time (epoch ms), inclusive; None: the end of the log.
         only_states: as for `wakeroll_pipeline.live.ledger_reader.model_of`.
 
     Raises:
-        InvalidUsage: there are no tables, or a package is missing.
+        InvalidUsage: there are no tables, or no records of that moment, or a moment of the brokers is named, or a
+            package is missing.
+        NotReachable: the log cannot be read.
         UnreadableTable: a table cannot be read.
     """
+    if settings.bootstrap and at_ms is not None:
+        raise InvalidUsage("--at reads the tables; leave out --bootstrap, which answers as of now")
+    with without_collections():
+        if settings.bootstrap:
+            with live_model(settings, out) as model:
+                yield model, None
+        else:
+            with _archived(settings, out, group_id, at_ms, only_states=only_states) as found:
+                yield found
+
+
+@contextmanager
+def _archived(
+    settings: Settings, out: Console, group_id: str | None, at_ms: int | None, *, only_states: bool
+) -> Iterator[tuple["LiveModel", "DuckLedger"]]:
+    """Provide the state of all groups at the end of the archived log, or at a moment: see `group_model`."""
     warehouse = warehouse_of(settings)
     try:
+        from wakeroll_pipeline.ledger.shared_ledger import extent_of, refuse_outside
         from wakeroll_pipeline.live.ledger_reader import model_of, whole_ledger
     except ModuleNotFoundError as missing:
         raise missing_extra("reading the tables", "ask", missing) from None
-    with out.status("reading"), without_collections(), reading(warehouse), whole_ledger(warehouse) as ledger:
-        topics = Topics(settings.prefix)
-        model = model_of(ledger, topics, settings.partitions, group_id=group_id, only_states=only_states)
-        model.facts = structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
+    with ExitStack() as stack:
+        with out.status("reading"), reading(warehouse):
+            ledger = stack.enter_context(whole_ledger(warehouse))
+            if at_ms is not None:
+                refuse_outside(extent_of(ledger), at_ms)
+            topics, partitions = Topics(settings.prefix), settings.partitions
+            model = model_of(ledger, topics, partitions, at_ms, group_id=group_id, only_states=only_states)
+            model.facts = structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
         yield model, ledger
 
 
@@ -148,7 +169,9 @@ def age_of(tick_ms: int | None) -> int | None:
 def print_age(health: "Health", tick_ms: int | None, out: Console) -> None:
     """Print how old an answer is, and what a reader must know about it."""
     age_ms = age_of(tick_ms)
-    if health.source == "ledger":
+    if health.state == "past":
+        out.print(f"as of {EpochMs(health.as_of_ms)}")
+    elif health.source == "ledger":
         age = "no tick is recorded yet" if age_ms is None else f"{seconds_text(age_ms)} ago"
         out.print(f"as of the end of the recorded log: {clock_text(tick_ms)}, {age}")
     elif age_ms is None:
@@ -159,7 +182,7 @@ def print_age(health: "Health", tick_ms: int | None, out: Console) -> None:
     else:
         out.print(f"live: the newest tick is {age_ms} ms old")
     for notice in health.notices:
-        if notice.kind not in ("no-ticks", "ledger"):  # the age says so already
+        if notice.kind not in ("no-ticks", "ledger", "past"):  # the age says so already
             out.print(f"{notice.level}: {notice.text}", style="yellow", markup=False)
 
 

@@ -321,8 +321,8 @@ EngineName = Annotated[
     Engine | None,
     typer.Option(
         "--engine",
-        help="Program that reads the tables: duckdb, in this process, or spark; default: duckdb. Except for check and "
-        "replay, the default is spark if the files have more than 8 GiB.",
+        help="Program that reads the tables: duckdb, in this process, or spark; default: duckdb. Of sql and marts, "
+        "the default is spark if the files have more than 8 GiB.",
     ),
 ]
 By = Annotated[

@@ -10,14 +10,12 @@ from rich.text import Text
 
 from wakeroll_model.shard import Shard
 from wakeroll_pipeline.cli.live_answer import (
-    archived_model,
-    live_model,
+    group_model,
     print_age,
     provenance,
     tick_of,
-    without_collections,
 )
-from wakeroll_pipeline.cli.options import AsJson, LiveOptions
+from wakeroll_pipeline.cli.options import AsJson, LiveOptions, LogAt
 from wakeroll_pipeline.cli.output import MOST_FRAMED, Output, aligned, seconds_text, write_document
 
 if TYPE_CHECKING:
@@ -49,19 +47,15 @@ class MemberState(Struct, frozen=True, kw_only=True):
 
 def state(
     deployment: LiveOptions,
+    at: LogAt = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the coordinator's state, from the newest snapshots and the log since: one row per group and member.
 
     With --bootstrap, the log is read from Kafka, to its end; without, from the tables.
     """
-    settings = deployment.settings()
-    with without_collections():
-        if settings.bootstrap:
-            with live_model(settings, out) as model:
-                _answer(model, as_json)
-        else:
-            _answer(archived_model(settings, out, only_states=True), as_json)
+    with group_model(deployment.settings(), out, at_ms=at, only_states=True) as (model, _):
+        _answer(model, as_json)
 
 
 def _answer(model: "LiveModel", as_json: bool) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
-from wakeroll_pipeline.cli.live_answer import archived_model, followed, without_collections
+from wakeroll_pipeline.cli.live_answer import followed, group_model, without_collections
 from wakeroll_pipeline.cli.options import BrokerOptions
 from wakeroll_pipeline.cli.output import Output, quiet_if_closed
 from wakeroll_pipeline.ledger.known_groups import unknown_group
@@ -54,8 +54,8 @@ def watch(
     settings = deployment.settings()
     stop = StopSignals(at_once=_leave).asked
     if not settings.bootstrap:
-        with quiet_if_closed():
-            _print_once(_Watched(archived_model(settings, out, group), group), as_json)
+        with quiet_if_closed(), group_model(settings, out, group) as (model, _):
+            _print_once(_Watched(model, group), as_json)
         return
     with quiet_if_closed(), followed(settings) as brokers:
         watched = _Watched(brokers.model, group)

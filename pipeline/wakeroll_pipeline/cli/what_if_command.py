@@ -14,11 +14,18 @@ from wakeroll_model.assignment_chart import rows_of, text_of
 from wakeroll_model.events import Configure
 from wakeroll_model.records import UNREADABLE
 from wakeroll_model.what_if import NotPlayable, Prediction, Situation, Variation, predict
-from wakeroll_pipeline.cli.open_ledger import ledger
-from wakeroll_pipeline.cli.options import AsJson, EngineName, GroupOption, LogAt, TableOptions
+from wakeroll_pipeline.cli.live_answer import group_model, view_of
+from wakeroll_pipeline.cli.options import AsJson, GroupOption, LiveOptions, LogAt
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.questions.assignment_svg import Panel, svg_of
-from wakeroll_pipeline.questions.what_if_answers import alternatives, document_of, notes_of, topic_queues, words_of
+from wakeroll_pipeline.questions.what_if_answers import (
+    alternatives,
+    document_of,
+    not_known,
+    notes_of,
+    topic_queues,
+    words_of,
+)
 
 out = Output(highlight=False)
 
@@ -62,7 +69,7 @@ Picture = Annotated[
 
 
 def what_if(
-    deployment: TableOptions,
+    deployment: LiveOptions,
     group: GroupOption,
     strategy: Strategies = None,
     add: Add = 0,
@@ -72,18 +79,17 @@ def what_if(
     at: LogAt = None,
     picture: Picture = None,
     as_json: AsJson = False,
-    engine: EngineName = None,
 ) -> None:
     """Predict the effect of a change: owners of queues, moved queues, lag of each client.  Nothing is changed.
 
     All options together make one alternative; several --strategy options make one alternative each.
     """
-    from wakeroll_pipeline.ledger.archived_log import place_of, shard_at
-
     changes = _changes(strategy or [], add, remove or [], queues or [], settings or [])
-    its = deployment.settings()
-    with ledger(its, out, engine) as opened:
-        shard = shard_at(opened, place_of(opened, group, its.partitions, at), its.partitions, at)
+    with group_model(deployment.settings(), out, group, at, only_states=True) as (model, _):
+        view_of(model, group)  # refuses the name of an unknown group
+        shard = model.shard_of(group)
+    if shard is None:
+        raise InvalidUsage(not_known(group))
     try:
         answers = {words_of(change): predict(shard, group, change) for change in changes}
     except NotPlayable as error:

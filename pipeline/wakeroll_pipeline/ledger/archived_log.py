@@ -19,9 +19,9 @@ from wakeroll_model.shard_state import READABLE
 from wakeroll_model.signing import OnRecord
 from wakeroll_model.snapshot_proof import differences
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
-from wakeroll_pipeline.ledger.ledger import Ledger, one_row
+from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.losses import Loss, Range, losses_of, lost_decisions, unproven_decisions
-from wakeroll_pipeline.ledger.shard_growth import GrowingShard, Step, number_at, numbers_of, steps_of
+from wakeroll_pipeline.ledger.shard_growth import GrowingShard, Step, numbers_of, steps_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, read_snapshots, snapshot_keys
 
 
@@ -374,17 +374,6 @@ SORTED_POSITIONS = 250_000
 temporary files as large as the decoded rows. Each window opens the files of the table again: 0.25 ms of CPU each."""
 
 
-def place_of(ledger: Ledger, group_id: str, partitions: int, at_ms: int | None = None) -> ControlPartition:
-    """Return the shard of a group, as the tables show it, now or at a moment of log time (epoch ms).
-
-    Raises:
-        InvalidUsage: as `places_of`.
-    """
-    places = places_of(ledger, group_id, partitions)
-    number = partitions if at_ms is None else number_at(steps_of(ledger), partitions, at_ms)
-    return places[0][0], partition_of(group_id.encode(), number)
-
-
 def places_of(ledger: Ledger, group_id: str, partitions: int) -> list[ControlPartition]:
     """Return the shards in which a group is and was, sorted: it moves when the number of partitions changes.
 
@@ -411,42 +400,6 @@ def places_of(ledger: Ledger, group_id: str, partitions: int) -> list[ControlPar
             f"to {home}; set the deployment's number of partitions, with WAKEROLL_PARTITIONS or --config"
         )
     return [(found[0][0], partition) for partition in sorted(homes)]
-
-
-def shard_at(ledger: Ledger, place: ControlPartition, partitions: int, at_ms: int | None = None) -> Shard:
-    """Return a shard in its state after its last archived record, or after the last record up to a moment.
-
-    Args:
-        ledger: the open ledger.
-        place: topic and partition of the shard.
-        partitions: number of partitions of the topic.
-        at_ms: the moment in log time (epoch ms), inclusive; None: the end of the log.
-
-    Raises:
-        InvalidUsage: the archived log begins after that moment, or lacks records before it.
-    """
-    topic, partition = place
-    until = Period(None, None if at_ms is None else at_ms + 1)
-    of_shard = "from events where topic = $topic and partition = $partition"
-    last = one_row(
-        ledger,
-        f"select max(events.offset) as last_offset {of_shard} and {until.condition}",
-        topic=topic,
-        partition=partition,
-    )
-    assert last is not None, "an aggregate without groups has one row"
-    if last.last_offset is None:
-        [begin] = ledger.rows(f"select min(at_ms) as at_ms {of_shard}", topic=topic, partition=partition)
-        begins = "" if begin.at_ms is None else f"; its archived log begins at {EpochMs(begin.at_ms)}"
-        raise InvalidUsage(f"no archived record of {topic}-{partition} {until}{begins}")
-    found = stretches_of(ledger, {place: (last.last_offset, last.last_offset)})
-    for unknown in found.unknown:
-        raise InvalidUsage(f"the state of {unknown.shard_name} cannot be rebuilt {until}: {unknown.why}")
-    [stretch] = found.stretches
-    growing = stretch.shard(partitions)
-    for record in records_in_order(ledger, stretch):
-        growing.apply(record)
-    return growing.shard
 
 
 class _Decided(NamedTuple):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import duckdb
 from deltalake.exceptions import DeltaError
 
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import EVENTS, SNAPSHOTS, Table
 from wakeroll_pipeline.ledger.archived_log import Period
@@ -123,6 +124,24 @@ def extent_of(ledger: DuckLedger) -> Period:
     with ledger.within() as whole:
         [row] = whole.rows("select min(at_ms) as first_ms, max(at_ms) as last_ms from events")
         return Period(row.first_ms, row.last_ms)
+
+
+def refuse_outside(extent: Period, at_ms: int) -> None:
+    """Refuse a moment (epoch ms) of which the archived log has no state.
+
+    Args:
+        extent: log times of the first and of the last archived record, as `extent_of` returns them.
+        at_ms: the moment.
+
+    Raises:
+        InvalidUsage: there are no records, or the moment is before or after them.
+    """
+    if extent.from_ms is None or extent.to_ms is None:
+        raise InvalidUsage("the tables hold no records yet")
+    if at_ms < extent.from_ms:
+        raise InvalidUsage(f"{EpochMs(at_ms)} is before the archived log, which begins at {EpochMs(extent.from_ms)}")
+    if at_ms > extent.to_ms:
+        raise InvalidUsage(f"{EpochMs(at_ms)} is after the archived log, which ends at {EpochMs(extent.to_ms)}")
 
 
 def _versions(warehouse: Place) -> Mapping[str, int]:

@@ -2,12 +2,14 @@
 
 import heapq
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
@@ -24,6 +26,7 @@ from wakeroll_pipeline.ledger.ledger import UnreadableTable, Value, any_of
 from wakeroll_pipeline.ledger.shard_growth import Step, number_at, steps_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, newest_of, read_snapshots, snapshot_keys
 from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS, SHOWN
+from wakeroll_pipeline.live.live_health import Rebuilt
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.shard_follower import ShardFollower
 from wakeroll_pipeline.storage.place import Folder
@@ -245,6 +248,30 @@ def model_of(
         only_states: whether only the states of the shards matter, and what follows from them. Then the log is not
             followed moment by moment, so that lags, verdicts and histories are not those that a page shows.
     """
+    began_s, records = time.monotonic(), 0
+
+    def counted() -> None:
+        nonlocal records
+        before_record()
+        records += 1
+
+    model = _model_of(ledger, topics, partitions, until_ms, counted, group_id, only_states=only_states)
+    if until_ms is not None:
+        took_s = time.monotonic() - began_s
+        model.facts = structs.replace(model.facts, rebuilt=Rebuilt(at_ms=int(until_ms), records=records, took_s=took_s))
+    return model
+
+
+def _model_of(
+    ledger: DuckLedger,
+    topics: Topics,
+    partitions: int,
+    until_ms: int | None,
+    before_record: Callable[[], None],
+    group_id: str | None,
+    *,
+    only_states: bool,
+) -> LiveModel:
     end_ms = _LAST if until_ms is None else until_ms
     steps = steps_of(ledger)
     partitions = number_at(steps, partitions, until_ms)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.config import DARK_MS
 from wakeroll_pipeline.live.verdicts import duration
 from wakeroll_pipeline.live.view_structs import Health, Notice
@@ -32,6 +33,16 @@ class ShardFacts(Struct, frozen=True, kw_only=True):
     """Whether the model rejects the signatures of the records that the coordinator accepts."""
 
 
+class Rebuilt(Struct, frozen=True, kw_only=True):
+    """How the state at a moment of the past was rebuilt."""
+
+    at_ms: int
+    """The moment in log time (epoch ms)."""
+    records: int
+    """Number of records that were replayed."""
+    took_s: float
+
+
 class SystemFacts(Struct, frozen=True, kw_only=True):
     """Facts about the system that the model follows."""
 
@@ -48,6 +59,8 @@ class SystemFacts(Struct, frozen=True, kw_only=True):
     trouble_ms: int = 0
     """For how long."""
     last_decision_age_ms: int | None = None
+    rebuilt: Rebuilt | None = None
+    """None unless the model shows a moment of the past."""
     shards: Sequence[ShardFacts] = ()
 
 
@@ -57,7 +70,7 @@ def health_of(facts: SystemFacts) -> Health:
     return Health(
         source=facts.source,
         state=_state(facts, notices),
-        as_of_ms=facts.as_of_ms,
+        as_of_ms=facts.as_of_ms if facts.rebuilt is None else facts.rebuilt.at_ms,
         read=facts.read,
         to_read=facts.to_read,
         tick_age_ms={one.name: one.tick_age_ms for one in facts.shards if one.tick_age_ms is not None},
@@ -65,7 +78,9 @@ def health_of(facts: SystemFacts) -> Health:
     )
 
 
-def _state(facts: SystemFacts, notices: Sequence[Notice]) -> Literal["starting", "live", "stale", "ledger"]:
+def _state(facts: SystemFacts, notices: Sequence[Notice]) -> Literal["starting", "live", "stale", "ledger", "past"]:
+    if facts.rebuilt is not None:
+        return "past"
     if facts.trouble:
         return "stale"
     if not facts.is_begun or facts.read < facts.to_read:
@@ -76,6 +91,15 @@ def _state(facts: SystemFacts, notices: Sequence[Notice]) -> Literal["starting",
 
 
 def _ledger_notices(facts: SystemFacts) -> Iterator[Notice]:
+    if (rebuilt := facts.rebuilt) is not None:
+        yield Notice(
+            kind="past",
+            level="info",
+            text=f"this is the state at {EpochMs(rebuilt.at_ms)}, rebuilt in {rebuilt.took_s:.1f} s from the snapshots "
+            f"before it and {rebuilt.records:,} later records",
+        )
+        yield from _about_learning(facts.shards)
+        return
     if facts.trouble:
         yield Notice(
             kind="tables-unreadable",

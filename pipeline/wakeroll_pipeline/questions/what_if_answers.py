@@ -53,6 +53,14 @@ def words_of(change: Variation) -> str:
     return ", ".join(words)
 
 
+def not_known(group_id: str) -> str:
+    """Return the sentence about a group whose state is only learned from the log."""
+    return (
+        f"the state of group {group_id!r} at the beginning of its era is not known, so nothing can be predicted until "
+        "the next snapshot"
+    )
+
+
 def notes_of(answer: Prediction) -> list[str]:
     """Return sentences about a prediction that its numbers do not show."""
     notes = list(answer.notes)

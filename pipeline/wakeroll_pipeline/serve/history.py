@@ -15,11 +15,11 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import SNAPSHOTS, Table
 from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
-from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger
+from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger, refuse_outside
 from wakeroll_pipeline.live.ledger_reader import model_of
 from wakeroll_pipeline.serve.no_answer import NoAnswer
 from wakeroll_pipeline.serve.page_regions import PageRegions
-from wakeroll_pipeline.serve.view_source import MomentSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.worker_threads import WorkerThreads
 from wakeroll_pipeline.storage.place import Folder
 
@@ -46,7 +46,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     """The state of all groups at an earlier moment, and the pages that show it."""
 
     at_ms: int
-    source: MomentSource
+    source: ViewSource
     regions: PageRegions
     last_ms: int
     """Log time of the last archived record when it was rebuilt (epoch ms)."""
@@ -147,7 +147,13 @@ class History:
         if known is not None and known.is_valid(extent):
             self._moments.move_to_end(at_ms)
             return known
-        last_ms = _last_ms_of(extent, at_ms)
+        if extent.first_ms is None or extent.last_ms is None:
+            raise NoAnswer(extent.reason, 404)
+        try:
+            refuse_outside(Period(extent.first_ms, extent.last_ms), at_ms)
+        except InvalidUsage as error:
+            raise NoAnswer(str(error)) from None
+        last_ms = extent.last_ms
         job = self._jobs.get(at_ms)
         if job is None:
             job = self._jobs[at_ms] = self._begin(at_ms, last_ms)
@@ -185,43 +191,19 @@ class History:
             self._moments.popitem(last=False)
         return moment
 
-    def _rebuild(self, at_ms: int, job: _Job) -> MomentSource:
-        began_s = time.monotonic()
-        records = 0
-
-        def count() -> None:
-            """Count a record.
+    def _rebuild(self, at_ms: int, job: _Job) -> ViewSource:
+        def go_on() -> None:
+            """Return if anybody still waits.
 
             Raises:
-                _Abandoned: nobody waits any more.
+                _Abandoned: nobody does.
             """
-            nonlocal records
-            records += 1
             if job.is_abandoned.is_set():
                 raise _Abandoned
 
         with self._ledger.cursor(SNAPSHOTS) as ledger:
-            count()
+            go_on()
             try:
-                model = model_of(ledger, self._topics, self._partitions, at_ms, count)
+                return ViewSource(model_of(ledger, self._topics, self._partitions, at_ms, go_on))
             except ValueError as error:
                 raise NoAnswer(f"the state at {EpochMs(at_ms)} cannot be rebuilt: {error}", 500) from error
-        return MomentSource(model, at_ms, records - 1, time.monotonic() - began_s)
-
-
-def _last_ms_of(extent: Extent, at_ms: int) -> int:
-    """Return the end of the archived log, which must contain a moment.
-
-    Raises:
-        NoAnswer: it does not.
-    """
-    if extent.first_ms is None or extent.last_ms is None:
-        raise NoAnswer(extent.reason, 404)
-    if at_ms < extent.first_ms:
-        raise NoAnswer(f"{EpochMs(at_ms)} is before the archived log, which begins at {EpochMs(extent.first_ms)}")
-    if at_ms > extent.last_ms:
-        raise NoAnswer(
-            f"{EpochMs(at_ms)} is after the archived log, which ends at {EpochMs(extent.last_ms)}; the button Now "
-            "leads to the newest state"
-        )
-    return extent.last_ms

@@ -18,7 +18,7 @@ from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.questions.explain import Explanation, explain_nearby
 from wakeroll_pipeline.questions.happening_rows import NOTHING, happening_rows, kind_counts
 from wakeroll_pipeline.questions.happenings import Happened, happened, period_of, refuse_if_unknown
-from wakeroll_pipeline.questions.what_if_answers import document_of, notes_of, words_of
+from wakeroll_pipeline.questions.what_if_answers import document_of, not_known, notes_of, words_of
 from wakeroll_pipeline.serve.no_answer import NoAnswer
 from wakeroll_pipeline.serve.page_builder import PageBuilder, json_answer, moment_of
 from wakeroll_pipeline.serve.page_queries import PER_PAGE, Slice, group_query
@@ -211,11 +211,7 @@ def _predicted(views: PageRegions, group_id: str, query: WhatIfQuery) -> WhatIf:
     if shard is None:
         if views.source.group(group_id) is None:
             raise NoAnswer(f"there is no group {group_id!r}", 404)
-        raise NoAnswer(
-            f"the state of group {group_id!r} at the beginning of its era is not known, so nothing can be predicted "
-            "until the next snapshot",
-            404 if views.at else 503,
-        )
+        raise NoAnswer(not_known(group_id), 404 if views.at else 503)
     try:
         answers = {words_of(change): predict(shard, group_id, change) for change in query.changes()}
     except (NotPlayable, InvalidUsage) as error:

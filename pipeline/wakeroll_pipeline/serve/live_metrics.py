@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from wakeroll_pipeline.live.verdicts import KINDS
 from wakeroll_pipeline.live.view_structs import GroupSummary
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
-from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 
 _CALM = ("learning", "empty", "healthy")
 _URGENCY = {kind: len(KINDS) if kind in _CALM else place for place, kind in enumerate(KINDS)}
@@ -20,7 +20,7 @@ _URGENCY = {kind: len(KINDS) if kind in _CALM else place for place, kind in enum
 class LiveMetrics(Collector):
     """Collects the gauges when they are scraped."""
 
-    def __init__(self, source: LiveSource, registry: CollectorRegistry, choice: GroupChoice, most_queues: int) -> None:
+    def __init__(self, source: ViewSource, registry: CollectorRegistry, choice: GroupChoice, most_queues: int) -> None:
         """Register the gauges.
 
         Args:

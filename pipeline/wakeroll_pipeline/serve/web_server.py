@@ -36,7 +36,7 @@ from wakeroll_pipeline.serve.changes.change_work import Work
 from wakeroll_pipeline.serve.connection_limits import AT_ONCE, LimitedProtocol
 from wakeroll_pipeline.serve.history import History
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
-from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage.cause_trees import in_one_line
@@ -53,7 +53,7 @@ _GOODBYE_S = 1
 class ReadLedger(threading.Thread):
     """Reads the tables, and reads them again when they have a new version."""
 
-    def __init__(self, source: LiveSource, warehouse: Folder, topics: Topics, partitions: int) -> None:
+    def __init__(self, source: ViewSource, warehouse: Folder, topics: Topics, partitions: int) -> None:
         """Prepare; the source has no groups until the tables are read."""
         super().__init__(name="ledger-reader", daemon=True)
         self._source = source
@@ -153,7 +153,7 @@ class PageServer(uvicorn.Server):
 @contextmanager
 def following(
     settings: Settings, registry: CollectorRegistry, choice: GroupChoice, health: Health
-) -> Iterator[LiveSource]:
+) -> Iterator[ViewSource]:
     """Provide the views of a deployment: live if a broker is named, else those of the tables.
 
     Raises:
@@ -171,7 +171,7 @@ def following(
         topics = Topics(settings.prefix)
         model = LiveModel(topics, settings.partitions, "ledger")
         model.facts = structs.replace(model.facts, is_begun=False)
-        source = LiveSource(model)
+        source = ViewSource(model)
         reader = ReadLedger(source, settings.warehouse, topics, settings.partitions)
         reader.start()
         # DuckDB reports leaks if a thread that has used it is alive when the process ends.
@@ -182,10 +182,10 @@ def following(
 
 def _follow_brokers(
     settings: Settings, registry: CollectorRegistry, choice: GroupChoice, health: Health, stack: ExitStack
-) -> LiveSource:
+) -> ViewSource:
     decisions = DecisionMetrics(registry, choice)
     brokers = stack.enter_context(followed_brokers(settings, decisions.count, health.beat))
-    return LiveSource(brokers.model)
+    return ViewSource(brokers.model)
 
 
 def serve(
