@@ -31,9 +31,7 @@ def test_a_group_has_what_the_page_shows_of_it(groups, home, wakeroll):
     """One computation: the list and the page of a group cannot disagree."""
     for row in rows(groups):
         one = json.loads(wakeroll("describe", row["group_id"], "--json", "--home", str(home))[1])
-        names = ("verdict", "reason", "members", "queues", "lag_messages", "topics", "epoch")
-        assert {name: row[name] for name in names} == {name: one["summary"][name] for name in names}
-        assert one["group"] == row
+        assert one["summary"] == row
 
 
 @pytest.mark.parametrize(
@@ -71,11 +69,9 @@ def test_a_wrong_word_is_one_line_that_names_the_right_ones(groups, words, sente
 def test_names_are_whole_and_lines_fit_at_any_width(groups, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     code, said, _ = groups()
-    shown = said.partition("as of the end")[0]
-
     assert code == 0
-    assert {"billing", "audit"} <= {line.split()[0] for line in shown.splitlines()}
-    assert max(map(len, shown.splitlines())) <= int(columns)
+    assert {"billing", "audit"} <= {line.split()[0] for line in said.splitlines()}
+    assert max(map(len, said.splitlines())) <= int(columns)
 
 
 def test_in_a_pipe_each_group_is_one_line_with_its_whole_reason(groups):
@@ -83,4 +79,4 @@ def test_in_a_pipe_each_group_is_one_line_with_its_whole_reason(groups):
     _, said, _ = groups()
     reasons = [one["reason"] for one in rows(groups)]
 
-    assert [line.endswith(reason) for line, reason in zip(said.splitlines()[2:], reasons, strict=False)] == [True, True]
+    assert [line.endswith(reason) for line, reason in zip(said.splitlines()[-2:], reasons, strict=True)] == [True, True]

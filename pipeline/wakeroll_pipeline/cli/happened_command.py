@@ -286,7 +286,7 @@ def _write(found: "Happened") -> None:
 
 
 def _write_rows(events: "Sequence[Happening]", to_ms: int) -> None:
-    from wakeroll_pipeline.cli.watch_text import plain_text
+    from wakeroll_pipeline.cli.styled_text import plain_text
     from wakeroll_pipeline.live.verdicts import clock
     from wakeroll_pipeline.questions.happening_rows import happening_rows
 

@@ -1,28 +1,25 @@
 """The `lag` command: how far the groups are behind, in messages and in time."""
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.text import Text
 
-from wakeroll_model.queue import Queue
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
-from wakeroll_pipeline.cli.live_answer import (
-    group_model,
-    print_age,
-    provenance,
-    tick_of,
-    view_of,
-)
+from wakeroll_pipeline.cli.group_screens import head_lines
+from wakeroll_pipeline.cli.group_tables import lag_columns, queue_lag_columns
+from wakeroll_pipeline.cli.live_answer import group_model, provenance, view_of
 from wakeroll_pipeline.cli.options import AsJson, LiveOptions, LogAt
-from wakeroll_pipeline.cli.output import Output, seconds_text, write_document
+from wakeroll_pipeline.cli.output import Output, write_document
+from wakeroll_pipeline.cli.styled_text import plain
+from wakeroll_pipeline.cli.text_table import table_lines, write_lines
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.live.live_model import LiveModel
+    from wakeroll_pipeline.live.view_structs import GroupSummary, GroupView, QueueRow
 
-out = Output()
+out = Output(highlight=False)
 
 AnyGroup = Annotated[
     str | None,
@@ -32,9 +29,6 @@ AnyGroup = Annotated[
         autocompletion=groups_beginning_with,
     ),
 ]
-
-_SHORTEST_MS = 1_000
-"""A wait that is only known to be longer than less than this (ms) is not known."""
 
 
 def lag(
@@ -50,52 +44,33 @@ def lag(
     the brokers report now.
     """
     with group_model(deployment.settings(), out, group, at) as (model, _):
-        _answer(model, group, as_json)
-
-
-def _answer(model: "LiveModel", group: str | None, as_json: bool) -> None:
-    from wakeroll_pipeline.cli.live_lag import lag_of_groups, lag_of_queues
-
-    rows: Sequence[Any]
-    rows = lag_of_groups(model, time.monotonic()) if group is None else lag_of_queues(view_of(model, group))
-    tick_ms, health = tick_of(model), model.health(time.monotonic())
-    if as_json:
-        write_document({"groups" if group is None else "queues": rows, **provenance(health, tick_ms)})
-        return
-    out.print(_table(group, rows))
-    print_age(health, tick_ms, out)
-
-
-def _table(group: str | None, rows: Sequence[Any]) -> Table:
-    table = Table(title="lag of the groups" if group is None else f"lag of {group}")
-    table.add_column("group" if group is None else "queue")
-    numbers = ("queues", "messages", "most in a queue") if group is None else ("committed", "end", "messages")
-    for name in (*numbers, "oldest waits for"):
-        table.add_column(name, justify="right")
-    for row in rows:
         if group is None:
-            name, wait_ms = row.group_id, row.max_lag_ms
-            counts = _counts_of_group(row)
+            _of_groups(model, as_json)
         else:
-            name, wait_ms = str(Queue(row.topic, row.broker, row.queue_id)), row.lag_ms
-            counts = _counts_of_queue(row)
-        wait = f"{'> ' if row.lag_is_longer else ''}{seconds_text(wait_ms)}"
-        if row.lag_messages is None or (row.lag_is_longer and wait_ms < _SHORTEST_MS):
-            wait = "-"  # nothing is known, or the first known end is from this very query
-        table.add_row(name, *counts, wait)
-    return table
+            _of_queues(model, view_of(model, group), as_json)
 
 
-def _counts_of_group(row: Any) -> tuple[str, ...]:
-    unknown = f"{row.unknown} not known" if row.unknown else ""
-    known = "" if row.lag_messages is None else str(row.lag_messages)
-    return str(row.queues), ", ".join(filter(None, (known, unknown))), _or_dash(row.max_lag_messages)
+def _of_groups(model: "LiveModel", as_json: bool) -> None:
+    view = model.groups_view(time.monotonic())
+    groups = sorted((one for one in view.groups if one.queues), key=lambda one: (_largest_first(one), one.group_id))
+    if as_json:
+        write_document({"groups": groups, **provenance(model, view.health)})
+        return
+    width = out.size.width
+    lines = [*head_lines(view.health, width), Text("lag of the groups", "bold")]
+    write_lines(out, [*lines, *table_lines(lag_columns(groups, view.health.as_of_ms), width).all()])
 
 
-def _counts_of_queue(row: Any) -> tuple[str, ...]:
-    messages = "not known" if row.lag_messages is None else str(row.lag_messages)
-    return _or_dash(row.committed_offset), _or_dash(row.end_offset), messages
+def _of_queues(model: "LiveModel", view: "GroupView", as_json: bool) -> None:
+    queues = sorted(view.queues, key=_largest_first)
+    if as_json:
+        write_document({"queues": queues, **provenance(model, view.health)})
+        return
+    width = out.size.width
+    lines = [*head_lines(view.health, width), Text(f"lag of {plain(view.summary.group_id)}", "bold")]
+    write_lines(out, [*lines, *table_lines(queue_lag_columns(queues, view.health.as_of_ms), width).all()])
 
 
-def _or_dash(number: int | None) -> str:
-    return "-" if number is None else str(number)
+def _largest_first(one: "GroupSummary | QueueRow") -> tuple[bool, int]:
+    """Return the key by which lags are sorted: first those of which nothing is known, then the largest."""
+    return one.lag_messages is not None, -(one.lag_messages or 0)

@@ -16,12 +16,10 @@ from msgspec import structs
 from rich.console import Console
 
 from wakeroll.connection import Topics
-from wakeroll.epoch_ms import EpochMs, now_ms
+from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
-from wakeroll_model.config import DARK_MS
 from wakeroll_model.signing import Keys
 from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
-from wakeroll_pipeline.cli.output import clock_text, seconds_text
 from wakeroll_pipeline.ledger.known_groups import unknown_group
 from wakeroll_pipeline.settings import Settings
 
@@ -155,37 +153,14 @@ def view_of(model: "LiveModel", group_id: str) -> "GroupView":
     return view
 
 
-def tick_of(model: "LiveModel") -> int | None:
+def _tick_of(model: "LiveModel") -> int | None:
     """Return the time of the newest tick (epoch ms) in the shard of groups that is the least current; None if none."""
     ticks = [one.shard.tick_ms for one in model.shards.values() if one.kind == "groups"]
     return min((at_ms for at_ms in ticks if at_ms), default=None)
 
 
-def age_of(tick_ms: int | None) -> int | None:
-    """Return the age of a tick (ms), by this machine's clock."""
-    return None if tick_ms is None else max(now_ms() - tick_ms, 0)
-
-
-def print_age(health: "Health", tick_ms: int | None, out: Console) -> None:
-    """Print how old an answer is, and what a reader must know about it."""
-    age_ms = age_of(tick_ms)
-    if health.state == "past":
-        out.print(f"as of {EpochMs(health.as_of_ms)}")
-    elif health.source == "ledger":
-        age = "no tick is recorded yet" if age_ms is None else f"{seconds_text(age_ms)} ago"
-        out.print(f"as of the end of the recorded log: {clock_text(tick_ms)}, {age}")
-    elif age_ms is None:
-        out.print("live, but no tick is in the log yet: is an observer running?", style="yellow")
-    elif age_ms > DARK_MS:
-        age = f"{age_ms / 1_000:.0f} s"
-        out.print(f"live, but the newest tick is {age} old: is an observer running?", style="yellow")
-    else:
-        out.print(f"live: the newest tick is {age_ms} ms old")
-    for notice in health.notices:
-        if notice.kind not in ("no-ticks", "ledger", "past"):  # the age says so already
-            out.print(f"{notice.level}: {notice.text}", style="yellow", markup=False)
-
-
-def provenance(health: "Health", tick_ms: int | None) -> dict[str, Any]:
-    """Return what a JSON answer says about its own age."""
-    return {"source": health.source, "tick_age_ms": age_of(tick_ms), "notices": health.notices}
+def provenance(model: "LiveModel", health: "Health") -> dict[str, Any]:
+    """Return what a JSON answer says about its own age: by this machine's clock, and by the newest tick."""
+    tick_ms = _tick_of(model)
+    age_ms = None if tick_ms is None else max(now_ms() - tick_ms, 0)
+    return {"source": health.source, "last_tick_ms": tick_ms, "tick_age_ms": age_ms, "notices": health.notices}

@@ -4,7 +4,7 @@ import csv
 import math
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
-from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 from rich.measure import Measurement
 from rich.table import Table
@@ -144,31 +143,6 @@ def write_table(answer: Answer) -> None:
 
 def _cell(value: Any) -> Text:
     return Text("null", style="dim") if value is None else Text(_text(value))
-
-
-MOST_FRAMED = 1_000
-"""Rows of a table with a frame, at most: Rich needs 60 us per cell."""
-
-
-def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Iterator[str]:
-    """Yield the lines of a table without a frame, for more rows than `MOST_FRAMED`.
-
-    Args:
-        heads: names of the columns.
-        rows: texts, as many in each row as there are columns.
-        right: names of the columns whose texts are aligned at their right end.
-
-    >>> list(aligned(["client", "queues"], [["c1", "4"], ["c10", "12"]], {"queues"}))
-    ['client  queues', 'c1           4', 'c10         12']
-    """
-    widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
-    last = len(heads) - 1
-    for row in (heads, *rows):
-        cells = []
-        for number, (head, text, width) in enumerate(zip(heads, row, widths, strict=True)):
-            blanks = " " * (width - cell_len(text))
-            cells.append(blanks + text if head in right else text if number == last else text + blanks)
-        yield "  ".join(cells)
 
 
 def write_csv(answer: Answer) -> None:

@@ -1,48 +1,21 @@
 """The `state` command: what the coordinator knows, with details that no table has."""
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from msgspec import Struct
-from rich.table import Table
+from msgspec import structs
 from rich.text import Text
 
-from wakeroll_model.shard import Shard
-from wakeroll_pipeline.cli.live_answer import (
-    group_model,
-    print_age,
-    provenance,
-    tick_of,
-)
+from wakeroll_pipeline.cli.group_screens import head_lines
+from wakeroll_pipeline.cli.group_tables import member_columns
+from wakeroll_pipeline.cli.live_answer import group_model, provenance
 from wakeroll_pipeline.cli.options import AsJson, LiveOptions, LogAt
-from wakeroll_pipeline.cli.output import MOST_FRAMED, Output, aligned, seconds_text, write_document
+from wakeroll_pipeline.cli.output import Output, write_document
+from wakeroll_pipeline.cli.styled_text import plain, plain_text
+from wakeroll_pipeline.cli.text_table import Column, table_lines, write_lines
+from wakeroll_pipeline.live.view_structs import GroupState
 
-if TYPE_CHECKING:
-    from wakeroll_pipeline.live.live_model import LiveModel
-
-out = Output()
-
-
-class MemberState(Struct, frozen=True, kw_only=True):
-    """A member of a group in the coordinator's state; a group without members has one row without a client."""
-
-    shard: str
-    group_id: str
-    epoch: int
-    client_id: str | None = None
-    instance_id: str | None = None
-    host: str | None = None
-    """Host or pod of the client; this and the version are None if it does not tell."""
-    app_version: str | None = None
-    topics: Sequence[str] = ()
-    queues: int = 0
-    shown_epoch: int | None = None
-    """Highest epoch that the member's heartbeats show."""
-    sent_epoch: int | None = None
-    """Epoch of the last assignment that was sent to the member."""
-    silent_ms: int | None = None
-    """Time since its last heartbeat, by the shard's clock (ms)."""
+out = Output(highlight=False)
 
 
 def state(
@@ -55,72 +28,35 @@ def state(
     With --bootstrap, the log is read from Kafka, to its end; without, from the tables.
     """
     with group_model(deployment.settings(), out, at_ms=at, only_states=True) as (model, _):
-        _answer(model, as_json)
-
-
-def _answer(model: "LiveModel", as_json: bool) -> None:
-    with model.lock:
-        shards = [one.shard for one in model.shards.values() if one.kind == "groups"]
-        rows = [row for shard in shards for row in members_of(shard)]
-        tick_ms = tick_of(model)
-    health = model.health(time.monotonic())
+        states, health = model.states(), model.health(time.monotonic())
+        shards = sum(one.kind == "groups" for one in model.shards.values())
     if as_json:
-        write_document({"at_ms": tick_ms, "members": rows, **provenance(health, tick_ms)})
+        rows = [row for one in states for row in _rows(one)]
+        write_document({"members": rows, **provenance(model, health)})
         return
-    _write(len(shards), rows)
-    print_age(health, tick_ms, out)
+    width = out.size.width
+    lines = [*head_lines(health, width), Text(f"state of {shards} shards", "bold")]
+    lines += table_lines(_columns(states, health.as_of_ms), width).all()
+    empty = [one for one in states if not one.members]
+    write_lines(out, [*lines, *table_lines(_of_groups("group without members", empty), width).all()])
 
 
-def members_of(shard: Shard) -> Iterator[MemberState]:
-    """Yield the members of all groups of a shard, sorted by group."""
-    for group_id in shard.names():
-        group = shard.group(group_id)
-        if group is None or group.is_forgotten:  # a queue, which `describe --holds` shows; or a deleted group
-            continue
-        if not group.members:
-            yield MemberState(shard=shard.name, group_id=group_id, epoch=group.epoch)
-        for client_id, member in group.members.items():
-            yield MemberState(
-                shard=shard.name,
-                group_id=group_id,
-                epoch=group.epoch,
-                client_id=client_id,
-                instance_id=member.instance_id,
-                host=None if member.about is None else member.about.host,
-                app_version=None if member.about is None else member.about.app_version,
-                topics=sorted(member.subscriptions),
-                queues=len(member.owned),
-                shown_epoch=member.shown_epoch,
-                sent_epoch=member.sent_epoch,
-                silent_ms=shard.now_ms - member.seen_ms,
-            )
+def _rows(one: GroupState) -> Sequence[dict[str, object]]:
+    """Return one row per member of a group; a group without members has one row without a client."""
+    group = {"shard": one.shard, "group_id": one.group_id, "epoch": one.epoch}
+    return [{**group, **structs.asdict(member)} for member in one.members] or [{**group, "client_id": None}]
 
 
-def _write(shards: int, rows: Sequence[MemberState]) -> None:
-    texts = list(map(_texts, rows))
-    title, heads = f"state of {shards} shards", (*_NAMES, *_NUMBERS)
-    if len(texts) > MOST_FRAMED:
-        out.print(title)
-        for line in aligned(heads, texts, _NUMBERS):
-            print(line)
-        return
-    table = Table(title=title)
-    for name in heads:
-        table.add_column(name, justify="right" if name in _NUMBERS else "left")
-    for row in texts:
-        table.add_row(*map(Text, row))
-    out.print(table)
+def _columns(states: Sequence[GroupState], now_ms: int) -> list[Column]:
+    """Return the columns of a list of all members."""
+    groups = [one for one in states for _ in one.members]
+    members = [member for one in states for member in one.members]
+    return [*_of_groups("group", groups), *member_columns(members, now_ms)]
 
 
-_NAMES = ("shard", "group", "epoch", "client", "instance", "version", "host", "topics")
-_NUMBERS = ("queues", "shown epoch", "sent epoch", "silent for")
-
-
-def _texts(row: MemberState) -> Sequence[str]:
-    """Return the texts of a row of the table."""
-    head = (row.shard, row.group_id, str(row.epoch))
-    if row.client_id is None or row.instance_id is None or row.silent_ms is None:
-        return *head, "-", *[""] * (len(_NAMES) + len(_NUMBERS) - len(head) - 1)
-    counts = (row.queues, row.shown_epoch, row.sent_epoch)
-    names = (row.client_id, row.instance_id[:8], row.app_version or "-", row.host or "-", ", ".join(row.topics))
-    return *head, *names, *map(str, counts), seconds_text(row.silent_ms)
+def _of_groups(name: str, groups: Sequence[GroupState]) -> list[Column]:
+    return [
+        Column(name, [plain_text(one.group_id, "bold") for one in groups]),
+        Column("epoch", [str(one.epoch) for one in groups], is_number=True, rank=1),
+        Column("shard", [plain(one.shard) for one in groups], rank=8),
+    ]

@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
 import typer
-from rich.console import Console, RenderableType
+from msgspec import structs
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
+from wakeroll_pipeline.cli.group_screens import group_screen, groups_screen, head_lines
 from wakeroll_pipeline.cli.live_answer import followed, group_model, without_collections
 from wakeroll_pipeline.cli.options import BrokerOptions
 from wakeroll_pipeline.cli.output import Output, quiet_if_closed
+from wakeroll_pipeline.cli.text_table import Line, write_lines
 from wakeroll_pipeline.ledger.known_groups import unknown_group
+from wakeroll_pipeline.live.view_structs import GroupsView
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
+from wakeroll_pipeline.serve.page_queries import GroupsQuery
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.live.live_model import LiveModel
-    from wakeroll_pipeline.live.view_structs import GroupsView, GroupView
+    from wakeroll_pipeline.live.view_structs import GroupView
 
 out = Output(highlight=False)
 complain = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -123,7 +128,7 @@ def _write(view: "GroupsView | GroupView", as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode(view).decode(), flush=True)
         return
-    out.print(_screen(view, out, None))
+    write_lines(out, _screen(view, None))
     out.file.flush()
 
 
@@ -145,24 +150,21 @@ def _redraw(watched: _Watched, stop: threading.Event, draw: Callable[[], None]) 
         stop.wait(_LOOK_S)
 
 
-def _now(watched: _Watched) -> RenderableType:
+def _now(watched: _Watched) -> Text:
     view = watched.view()
     if view is not None:
-        return _screen(view, out, out.size.height)
-    from wakeroll_pipeline.cli.watch_text import head_text, notice_texts
+        lines = _screen(view, out.size.height)
+    else:
+        health = watched.model.health(time.monotonic())
+        lines = head_lines(health, out.size.width)
+        if health.state != "starting" and health.as_of_ms:
+            lines.append(f"{watched.unknown()}; waiting")
+    return Text("\n", no_wrap=True, overflow="crop").join(Text(one) if isinstance(one, str) else one for one in lines)
 
-    health = watched.model.health(time.monotonic())
-    lines = [head_text(health, ""), *notice_texts(health)]
-    if health.state != "starting" and health.as_of_ms:
-        lines.append(Text(f"{watched.unknown()}; waiting"))
-    return Text("\n").join(lines)
 
-
-def _screen(view: "GroupsView | GroupView", console: Console, height: int | None) -> RenderableType:
-    from wakeroll_pipeline.cli.watch_screen import group_screen, groups_screen
-    from wakeroll_pipeline.live.view_structs import GroupsView
-
-    width = console.size.width
+def _screen(view: "GroupsView | GroupView", height: int | None) -> list[Line]:
+    width = out.size.width
     if isinstance(view, GroupsView):
-        return groups_screen(view, width, height)
-    return group_screen(view, width, height, is_unicode=console.encoding.startswith("utf"))
+        ordered = structs.replace(view, groups=GroupsQuery().ordered(view.groups))
+        return groups_screen(ordered, width, height)
+    return group_screen(view, width, height, is_unicode=out.encoding.startswith("utf"))

@@ -65,7 +65,7 @@ def group_view(sources: GroupSources, health: Health) -> GroupView:
     return GroupView(
         health=health,
         summary=sources.summary,
-        members=[_member_row(sources, client_id, member) for client_id, member in group.members.items()],
+        members=member_rows(sources),
         queues=[_queue_row(sources, queue, waiting) for queue in sources.queues],
         lanes=lanes_of(sources.queues, sources.owners, sources.history.handovers, from_ms, now_ms),
         lanes_from_ms=from_ms,
@@ -84,11 +84,15 @@ def group_view(sources: GroupSources, health: Health) -> GroupView:
     )
 
 
-def _member_row(sources: GroupSources, client_id: str, member: Member) -> MemberRow:
+def member_rows(sources: GroupSources) -> list[MemberRow]:
+    """Return the members of a group."""
     group = sources.group
-    waits = sum(
-        1 for queue, wanted in group.target.items() if wanted == client_id and sources.owners.get(queue) != wanted
-    )
+    waits = Counter(wanted for queue, wanted in group.target.items() if sources.owners.get(queue) != wanted)
+    return [_member_row(sources, client_id, member, waits[client_id]) for client_id, member in group.members.items()]
+
+
+def _member_row(sources: GroupSources, client_id: str, member: Member, waits: int) -> MemberRow:
+    group = sources.group
     return MemberRow(
         client_id=client_id,
         instance_id=member.instance_id,
@@ -202,14 +206,11 @@ def _holds(sources: GroupSources) -> Iterator[HoldRow]:
         held, skew_ms = sources.held_queue(queue)
         if held is None or not held.holds:
             continue
-        clients = group.members if group.mode == "broadcasting" else filter(None, [sources.owners.get(queue)])
-        for client_id in clients:
-            number = held.waiting.of_client(group.group_id, client_id)
-            if number is not None:
-                hold = held.holds[number]
+        for hold in held.holds.values():
+            if hold.group_id == group.group_id:
                 yield HoldRow(
                     queue=str(queue),
-                    client_id=client_id,
+                    client_id=hold.client_id,
                     from_offset=hold.from_offset,
                     since_ms=hold.since_ms + skew_ms,
                     until_ms=hold.until_ms + skew_ms,

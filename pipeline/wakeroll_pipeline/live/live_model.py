@@ -19,10 +19,10 @@ from wakeroll_pipeline.live.decision_feed import DecisionFeed
 from wakeroll_pipeline.live.end_history import EndHistory
 from wakeroll_pipeline.live.group_facts import free_queues, owners_of, queues_of, summary_of
 from wakeroll_pipeline.live.group_lags import GroupLags
-from wakeroll_pipeline.live.group_page import GroupSources, group_view
+from wakeroll_pipeline.live.group_page import GroupSources, group_view, member_rows
 from wakeroll_pipeline.live.live_health import ShardFacts, SystemFacts, health_of
 from wakeroll_pipeline.live.shard_follower import ShardFollower
-from wakeroll_pipeline.live.view_structs import GroupSummary, GroupsView, GroupView, Health
+from wakeroll_pipeline.live.view_structs import GroupState, GroupSummary, GroupsView, GroupView, Health
 
 REVIEW_EVERY = 15
 """A group is reviewed in one of so many refreshes even if nothing happens: its verdict depends on the time too."""
@@ -330,22 +330,42 @@ class LiveModel:
         """Return one group; None if there is no such group."""
         health = self.health(now_s)
         with self.lock:
-            tracked, follower, group = self._groups.get(group_id), self._home(group_id), self._group(group_id)
-            if tracked is None or follower is None or group is None or tracked.summary is None:
-                return None
-            sources = GroupSources(
-                group=group,
-                owners=owners_of(group),
-                summary=tracked.summary,
-                queues=tracked.queues,
-                lags=tracked.lags,
-                history=self.feed.of(group_id),
-                since_ms=self.feed.since_ms,
-                now_ms=self.now_ms,
-                skew_ms=follower.skew_ms,
-                held_queue=self._held_queue,
-            )
-            return group_view(sources, health)
+            sources = self._sources(group_id)
+            return None if sources is None else group_view(sources, health)
+
+    def states(self) -> list[GroupState]:
+        """Return the members of all groups, sorted by shard and group."""
+        with self.lock:
+            shards = [one.shard for one in self.shards.values() if one.kind == "groups"]
+            found = [(shard, self._sources(group_id)) for shard in shards for group_id in shard.names()]
+            return [
+                GroupState(
+                    shard=shard.name,
+                    group_id=sources.group.group_id,
+                    epoch=sources.group.epoch,
+                    members=member_rows(sources),
+                )
+                for shard, sources in found
+                if sources is not None
+            ]
+
+    def _sources(self, group_id: str) -> GroupSources | None:
+        """Return the sources of the view of a group; None if there is no such group. The caller has the lock."""
+        tracked, follower, group = self._groups.get(group_id), self._home(group_id), self._group(group_id)
+        if tracked is None or follower is None or group is None or tracked.summary is None:
+            return None
+        return GroupSources(
+            group=group,
+            owners=owners_of(group),
+            summary=tracked.summary,
+            queues=tracked.queues,
+            lags=tracked.lags,
+            history=self.feed.of(group_id),
+            since_ms=self.feed.since_ms,
+            now_ms=self.now_ms,
+            skew_ms=follower.skew_ms,
+            held_queue=self._held_queue,
+        )
 
     def names(self) -> list[str]:
         """Return the names of all groups, sorted."""

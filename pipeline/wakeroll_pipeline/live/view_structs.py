@@ -127,6 +127,15 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     known decisions."""
 
 
+class GroupState(Struct, frozen=True, kw_only=True):
+    """The members of one group, as the coordinator knows them."""
+
+    shard: str
+    group_id: str
+    epoch: int
+    members: list[MemberRow]
+
+
 class KeptOutRow(Struct, frozen=True, kw_only=True):
     """A client that an operator keeps out for a time."""
 

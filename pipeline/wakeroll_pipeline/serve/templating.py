@@ -10,6 +10,7 @@ from jinja2.runtime import Context
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_pipeline.live.verdicts import LABELS, clock, duration
 from wakeroll_pipeline.live.view_structs import LaneRow, PeriodRow
+from wakeroll_pipeline.live.view_text import count_text, epoch_text, is_wait_known, lag_text
 from wakeroll_pipeline.serve.access.page_frame import Frame
 
 OWNER_COLOURS = 8
@@ -31,7 +32,7 @@ def environment() -> Environment:
         "iso": iso,
         "milliseconds": lambda at_ms: iso(at_ms)[11:23],
         "duration": duration,
-        "count": lambda number: "-" if number is None else f"{number:,}",
+        "count": count_text,
         "plural": plural,
         "stopped": stopped,
         "short": lambda text: text if len(text) <= 14 else f"{text[:10]}…",
@@ -45,6 +46,9 @@ def environment() -> Environment:
         "spark": spark,
         "lane_text": lane_text,
         "frame": Frame(),
+        "lag_text": lag_text,
+        "epoch_text": epoch_text,
+        "is_wait_known": is_wait_known,
     }
     return made
 

@@ -1,0 +1,56 @@
+"""Values of views as text, in the same words on the page and in a terminal."""
+
+from wakeroll_pipeline.live.verdicts import duration
+
+UNKNOWN = "-"
+_SHORTEST_MS = 1_000
+"""A wait that is only known to be longer than less than this (ms) is not known."""
+
+
+def count_text(number: int | None) -> str:
+    """Return a number, ``-`` if it is not known.
+
+    >>> count_text(1234), count_text(None)
+    ('1,234', '-')
+    """
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def lag_text(messages: int | None, unknown: int = 0) -> str:
+    """Return a lag; with ``>=`` before it if the lag of some queues is not known.
+
+    >>> lag_text(1234), lag_text(1234, 2), lag_text(None, 2)
+    ('1,234', '>= 1,234', '-')
+    """
+    return count_text(messages) if messages is None or not unknown else f">= {messages:,}"
+
+
+def ago(at_ms: int | None, as_of_ms: int) -> str:
+    """Return how long before `as_of_ms` something was; ``-`` if the time is not known."""
+    return UNKNOWN if at_ms is None else duration(as_of_ms - at_ms)
+
+
+def is_wait_known(since_ms: int | None, as_of_ms: int, *, is_longer: bool) -> bool:
+    """Return whether messages wait, and for how long is known: the first known end may be from this very moment."""
+    return since_ms is not None and not (is_longer and as_of_ms - since_ms < _SHORTEST_MS)
+
+
+def wait_text(since_ms: int | None, as_of_ms: int, *, is_longer: bool) -> str:
+    """Return for how long the oldest message waits; ``-`` if none does, or it is not known.
+
+    >>> wait_text(0, 90_000, is_longer=True), wait_text(None, 90_000, is_longer=False)
+    ('> 90 s', '-')
+    """
+    if since_ms is None or not is_wait_known(since_ms, as_of_ms, is_longer=is_longer):
+        return UNKNOWN
+    return f"{'> ' if is_longer else ''}{duration(as_of_ms - since_ms)}"
+
+
+def epoch_text(shown: int, sent: int) -> str:
+    """Return the epoch that a member shows as received, and the one that was sent to it if that is another.
+
+    >>> epoch_text(3, 3), epoch_text(-1, 2)
+    ('3', '- (sent 2)')
+    """
+    text = UNKNOWN if shown < 0 else str(shown)
+    return text if shown == sent else f"{text} (sent {UNKNOWN if sent < 0 else sent})"
