@@ -52,7 +52,7 @@ def _groups(drill: Drill) -> list[dict[str, Any]]:
 def _continue(drill: Drill, before: dict[str, int]) -> bool:
     """Return whether the state of the coordinator has every group, in an epoch of the new era."""
     try:
-        rows = json.loads(drill.wakeroll("state", "--json", quiet=True))["members"]
+        rows = json.loads(drill.wakeroll("state", "--json", quiet=True))["groups"]
     except DrillFailed:  # there are no snapshots yet
         return False
     now = {row["group_id"]: row["epoch"] for row in rows}

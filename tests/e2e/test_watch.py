@@ -241,7 +241,8 @@ def test_state_reads_the_members_from_kafka(coordinator, join, group_id, options
     answer = json.loads(said)
 
     assert code == 0
-    assert [one["client_id"] for one in answer["members"] if one["group_id"] == group_id] == ["c1"]
+    [group] = [one for one in answer["groups"] if one["group_id"] == group_id]
+    assert [one["client_id"] for one in group["members"]] == ["c1"]
     assert answer["source"] == "live"
     assert re.search(r"^live  .* UTC  tick \d+ ms old$", wakeroll("state", *options)[1], re.MULTILINE)
 

@@ -7,6 +7,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 from prometheus_client import CollectorRegistry
@@ -16,6 +17,7 @@ from tests.support.earlier_states import without_facts
 from tests.support.ledgers import PARTITIONS, Story, a_day, any_story, three_days
 from wakeroll.connection import Topics
 from wakeroll_model.snapshot_proof import proven
+from wakeroll_pipeline.cli.group_answers import DescribeAnswer, GroupsAnswer, LagAnswer, StateAnswer
 from wakeroll_pipeline.ledger import delta_files
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.stored_snapshots import row_of
@@ -49,27 +51,27 @@ def test_all_commands_that_show_groups_agree(tmp_path, ask, seed):
     write_tables(tmp_path / "warehouse", any_story(seed))
     listed = {one["group_id"]: one for one in ask("groups")["groups"]}
     watched = {one["group_id"]: one for one in ask("watch", "--once")["groups"]}
-    states = ask("state")["members"]
+    states = {one["group_id"]: one for one in ask("state")["groups"]}
+    for command, declared in (("groups", GroupsAnswer), ("lag", GroupsAnswer), ("state", StateAnswer)):
+        msgspec.convert(ask(command), declared)
 
     assert listed == watched
     assert {one["group_id"]: one for one in ask("lag")["groups"]} == {
         name: one for name, one in listed.items() if one["queues"]
     }
-    assert listed.keys() == {one["group_id"] for one in states}
+    assert listed.keys() == states.keys()
     for group_id, row in listed.items():
         described, page = ask("describe", group_id), ask("watch", group_id, "--once")
         for name in set(GroupView.__struct_fields__) - {"health", "rebalances", "rebalances_from_ms"}:
             assert described[name] == page[name], name
         assert described["rebalances"][: len(page["rebalances"])] == page["rebalances"]
         assert page["summary"] == row
-        assert [without_group(one) for one in states if one["group_id"] == group_id and one["client_id"]] == [
-            *described["members"]
-        ]
+        assert states[group_id]["epoch"] == row["epoch"]
+        for answer, declared in ((described, DescribeAnswer), (ask("lag", group_id), LagAnswer)):
+            msgspec.convert(answer, declared)
+        members = [{**one, "lag_messages": None, "lag_unknown": 0, "catch_up_ms": None} for one in described["members"]]
+        assert states[group_id]["members"] == members
         assert sorted(ask("lag", group_id)["queues"], key=str) == sorted(described["queues"], key=str)
-
-
-def without_group(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("shard", "group_id", "epoch")}
 
 
 @pytest.mark.parametrize("seed", range(4, 8))
@@ -108,8 +110,8 @@ def test_page_commands_and_metrics_agree_to_the_letter(tmp_path, wakeroll, seed)
         for member in group_of(source, name).members:
             cells = next(one for one in described if one[0] == member.client_id)
             html = members[f"m-{member.client_id}"]
-            assert cells[1] == html[2].split()[0]
-            assert html[3].startswith(cells[5])
+            assert [cells[1], cells[2]] == [html[2].split()[0], html[3]]
+            assert html[4].startswith(cells[7])
         value = registry.get_sample_value("wakeroll_group_lag_messages", {"group": name})
         if group.queues:
             [line] = [one for one in lags if one[0] == name]

@@ -2,6 +2,7 @@
 
 from wakeroll_pipeline.live.end_history import EndHistory
 from wakeroll_pipeline.live.queue_lag import QueueLag
+from wakeroll_pipeline.live.queue_rates import NOT_KNOWN, Rates, rates_of_all
 
 
 def lag_after(*steps: tuple[int, int | None, int | None]) -> QueueLag:
@@ -83,3 +84,40 @@ def test_a_lag_vanishes_with_its_committed_offset():
     made.update(None, history, 2_000)
 
     assert (made.lag, made.behind, made.not_fallen_ms, made.samples) == (None, None, None, [])
+
+
+def test_rates_are_those_between_moments_with_a_fresh_end():
+    """Ten messages arrive per second, and twelve are consumed: a lag of 480 is consumed in four minutes."""
+    made = lag_after(*((second * 1_000, second * 12, 600 + second * 10) for second in range(0, 61, 10)))
+
+    assert made.lag == 480
+    assert made.rates == Rates(10.0, 12.0, 240_000)
+
+
+def test_a_lag_that_does_not_fall_has_no_time_to_catch_up():
+    made = lag_after((0, 0, 100), (30_000, 0, 200), (60_000, 0, 300))
+
+    assert made.rates == Rates(3.3, 0.0, None)
+
+
+def test_the_rates_are_those_of_the_last_minutes():
+    """Half an hour ago, the group was fast."""
+    fast = [(minute * 60_000, minute * 600, 10_000 + minute) for minute in range(30)]
+    slow = [(minute * 60_000, 18_000, 20_000 + minute) for minute in range(30, 40)]
+
+    assert lag_after(*fast, *slow).rates.consumed_per_s == 0.0
+
+
+def test_a_reset_to_an_earlier_message_is_no_negative_rate():
+    made = lag_after((0, 50, 100), (30_000, 90, 130), (60_000, 10, 160))
+
+    assert made.rates == Rates(None, None, None)
+
+
+def test_all_queues_have_caught_up_when_the_slowest_has():
+    parts = [Rates(1.0, 3.0, 5_000), Rates(2.0, 2.5, 60_000)]
+
+    assert rates_of_all(100, parts) == Rates(3.0, 5.5, 60_000)
+    assert rates_of_all(100, [*parts, Rates(1.0, 0.0, None)]).catch_up_ms is None
+    assert rates_of_all(100, [*parts, NOT_KNOWN]) == Rates(3.0, 5.5, 60_000)
+    assert rates_of_all(None, []) == NOT_KNOWN

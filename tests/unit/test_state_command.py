@@ -20,7 +20,7 @@ def home(tmp_path) -> Path:
 
 def test_each_member_is_one_line_in_a_pipe(home, wakeroll):
     code, said, _ = wakeroll("state", "--home", str(home))
-    members = json.loads(wakeroll("state", "--json", "--home", str(home))[1])["members"]
+    groups = json.loads(wakeroll("state", "--json", "--home", str(home))[1])["groups"]
 
     assert code == 0
     lines = said.splitlines()
@@ -28,7 +28,9 @@ def test_each_member_is_one_line_in_a_pipe(home, wakeroll):
     assert lines[begin].split()[:5] == ["group", "epoch", "shard", "member", "queues"]
     rows = [line.split()[:5] for line in lines[begin + 1 :]]
     assert rows == [
-        [one["group_id"], str(one["epoch"]), one["shard"], one["client_id"], str(one["queues"])] for one in members
+        [one["group_id"], str(one["epoch"]), one["shard"], member["client_id"], str(member["queues"])]
+        for one in groups
+        for member in one["members"]
     ]
 
 

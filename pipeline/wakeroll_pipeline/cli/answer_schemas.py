@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from wakeroll_pipeline.cli.group_answers import DescribeAnswer, GroupsAnswer, LagAnswer, StateAnswer
 from wakeroll_pipeline.cli.json_answers import (
     CheckAnswer,
     DeletedGroup,
@@ -17,9 +18,15 @@ from wakeroll_pipeline.cli.json_answers import (
 )
 from wakeroll_pipeline.questions.happenings import Happened
 from wakeroll_pipeline.questions.json_schemas import titled
+from wakeroll_pipeline.questions.what_if_answers import PredictionsAnswer
 
 _ANSWERS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "happened": (Happened, "`wakeroll happened --json`"),
+    "groups": (GroupsAnswer, "`wakeroll groups --json`, and of `lag --json` about all groups"),
+    "describe": (DescribeAnswer, "`wakeroll describe --json`"),
+    "lag": (LagAnswer, "`wakeroll lag GROUP --json`"),
+    "state": (StateAnswer, "`wakeroll state --json`"),
+    "what-if": (PredictionsAnswer, "`wakeroll what-if --json`"),
     "doctor": (DoctorAnswer, "`wakeroll doctor --json`"),
     "dlq": (LettersAnswer, "`wakeroll dlq --json`"),
     "check": (CheckAnswer, "`wakeroll check --json`"),

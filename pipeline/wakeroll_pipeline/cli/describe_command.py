@@ -3,8 +3,9 @@
 from typing import Annotated
 
 import typer
-from msgspec import structs
+from msgspec import UNSET
 
+from wakeroll_pipeline.cli.group_answers import DescribeAnswer, EndedWaits
 from wakeroll_pipeline.cli.group_screens import SHOWN_REBALANCES, group_screen, section
 from wakeroll_pipeline.cli.group_tables import hold_columns
 from wakeroll_pipeline.cli.live_answer import group_model, provenance, view_of
@@ -40,8 +41,9 @@ def describe(
                 with ledger.within(now_ms - WAITS_MS, at) as recent:
                     waits = waits_of(recent, group, now_ms - WAITS_MS, now_ms)
     if as_json:
-        answer = {**structs.asdict(view), **provenance(model, view.health)}
-        write_document(answer if waits is None else {**answer, "ended_waits": waits})
+        ended = UNSET if waits is None else [EndedWaits(**one.as_dict()) for one in waits]
+        shown = {name: getattr(view, name) for name in view.__struct_fields__}
+        write_document(DescribeAnswer(**shown, **provenance(model, view.health), ended_waits=ended))
         return
     width = out.size.width
     lines = group_screen(view, width, is_unicode=out.encoding.startswith("utf"))

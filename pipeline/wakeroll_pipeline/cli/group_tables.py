@@ -10,7 +10,16 @@ from wakeroll_pipeline.cli.styled_text import curve, plain, plain_text, verdict_
 from wakeroll_pipeline.cli.text_table import Column
 from wakeroll_pipeline.live.verdicts import KINDS, LABELS
 from wakeroll_pipeline.live.view_structs import GroupSummary, HoldRow, MemberRow, QueueRow, RebalanceRow
-from wakeroll_pipeline.live.view_text import UNKNOWN, ago, count_text, epoch_text, lag_text, wait_text
+from wakeroll_pipeline.live.view_text import (
+    UNKNOWN,
+    ago,
+    catch_up_text,
+    count_text,
+    epoch_text,
+    lag_text,
+    rate_text,
+    wait_text,
+)
 
 
 def counted(groups: Sequence[GroupSummary]) -> str:
@@ -42,7 +51,9 @@ def lag_columns(rows: Sequence[GroupSummary], now_ms: int) -> list[Column]:
         Column("queues", [count_text(one.queues) for one in rows], is_number=True),
         Column("not known", [count_text(one.lag_unknown) for one in rows], is_number=True, rank=1),
         Column("lag", [lag_text(one.lag_messages, one.lag_unknown) for one in rows], is_number=True),
+        Column("largest", [count_text(one.max_lag_messages) for one in rows], is_number=True, rank=4),
         Column("waits", [_waits(one, now_ms) for one in rows], is_number=True),
+        *_rates(rows),
     ]
 
 
@@ -55,6 +66,7 @@ def queue_columns(rows: Sequence[QueueRow], now_ms: int, *, is_unicode: bool = T
         Column("end", [count_text(one.end_offset) for one in rows], is_number=True, rank=2),
         Column("lag", [count_text(one.lag_messages) for one in rows], is_number=True),
         Column("waits", [_waits(one, now_ms) for one in rows], is_number=True, rank=1),
+        *_rates(rows),
         Column("since", [_known_time(one.from_ms) for one in rows], rank=4),
         Column("epoch", [count_text(one.epoch) for one in rows], is_number=True, rank=7),
         Column("before", [plain(one.previous_client_id or UNKNOWN) for one in rows], rank=6),
@@ -66,7 +78,7 @@ def queue_columns(rows: Sequence[QueueRow], now_ms: int, *, is_unicode: bool = T
 
 def queue_lag_columns(rows: Sequence[QueueRow], now_ms: int) -> list[Column]:
     """Return the columns of a list of queues by their lag."""
-    wanted = ("queue", "owner", "committed", "end", "lag", "waits", "trend")
+    wanted = ("queue", "owner", "committed", "end", "lag", "waits", *(one.head for one in _rates(())), "trend")
     return [one for one in queue_columns(rows, now_ms) if one.head in wanted]
 
 
@@ -75,6 +87,8 @@ def member_columns(rows: Sequence[MemberRow], now_ms: int) -> list[Column]:
     return [
         Column("member", [plain(one.client_id) for one in rows]),
         Column("queues", [count_text(one.queues) for one in rows], is_number=True),
+        Column("lag", [lag_text(one.lag_messages, one.lag_unknown) for one in rows], is_number=True),
+        Column("caught up in", [_caught_up(one) for one in rows], is_number=True, rank=4),
         Column("releasing", [count_text(one.releasing) for one in rows], is_number=True, rank=2),
         Column("waiting", [count_text(one.waiting) for one in rows], is_number=True, rank=2),
         Column("heartbeat", [f"{ago(one.seen_ms, now_ms)} ago" for one in rows], is_number=True),
@@ -115,6 +129,26 @@ def hold_columns(rows: Sequence[HoldRow], now_ms: int) -> list[Column]:
         Column("held for", [ago(one.since_ms, now_ms) for one in rows], is_number=True),
         Column("ends", [clock_text(one.until_ms) for one in rows], rank=1),
     ]
+
+
+def member_lag_columns(rows: Sequence[MemberRow], now_ms: int) -> list[Column]:
+    """Return the columns of a list of members by their lag."""
+    wanted = ("member", "queues", "lag", "caught up in")
+    return [one for one in member_columns(rows, now_ms) if one.head in wanted]
+
+
+def _rates(rows: Sequence[GroupSummary] | Sequence[QueueRow]) -> list[Column]:
+    """Return the columns of rates, and of the time until everything is consumed."""
+    times = [catch_up_text(one.lag_messages, one.catch_up_ms, one.consumed_per_s) for one in rows]
+    return [
+        Column("arriving", [rate_text(one.arriving_per_s) for one in rows], is_number=True, rank=3),
+        Column("consumed", [rate_text(one.consumed_per_s) for one in rows], is_number=True, rank=2),
+        Column("caught up in", times, is_number=True, rank=1),
+    ]
+
+
+def _caught_up(one: MemberRow) -> str:
+    return catch_up_text(one.lag_messages, one.catch_up_ms, None)
 
 
 def _waits(one: GroupSummary | QueueRow, now_ms: int) -> str:

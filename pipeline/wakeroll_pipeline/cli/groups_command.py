@@ -11,6 +11,7 @@ from msgspec import structs
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
+from wakeroll_pipeline.cli.group_answers import GroupsAnswer
 from wakeroll_pipeline.cli.group_screens import groups_screen
 from wakeroll_pipeline.cli.live_answer import group_model, provenance
 from wakeroll_pipeline.cli.options import AsJson, LiveOptions, LogAt
@@ -82,6 +83,6 @@ def _answer(model: "LiveModel", query: "GroupsQuery", names: Sequence[str], topi
         found = [one for one in found if any(fnmatchcase(one.group_id, name) for name in names)]
     view = structs.replace(view, groups=query.ordered(found))
     if as_json:
-        write_document({"groups": view.groups, **provenance(model, view.health)})
+        write_document(GroupsAnswer(groups=view.groups, **provenance(model, view.health)))
     else:
         write_lines(out, groups_screen(view, out.size.width))

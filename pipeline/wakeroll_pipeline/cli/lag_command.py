@@ -7,8 +7,9 @@ import typer
 from rich.text import Text
 
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
-from wakeroll_pipeline.cli.group_screens import head_lines
-from wakeroll_pipeline.cli.group_tables import lag_columns, queue_lag_columns
+from wakeroll_pipeline.cli.group_answers import GroupsAnswer, LagAnswer
+from wakeroll_pipeline.cli.group_screens import head_lines, section
+from wakeroll_pipeline.cli.group_tables import lag_columns, member_lag_columns, queue_lag_columns
 from wakeroll_pipeline.cli.live_answer import group_model, provenance, view_of
 from wakeroll_pipeline.cli.options import AsJson, LiveOptions, LogAt
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -17,7 +18,7 @@ from wakeroll_pipeline.cli.text_table import table_lines, write_lines
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.live.live_model import LiveModel
-    from wakeroll_pipeline.live.view_structs import GroupSummary, GroupView, QueueRow
+    from wakeroll_pipeline.live.view_structs import GroupSummary, GroupView, MemberRow, QueueRow
 
 out = Output(highlight=False)
 
@@ -37,7 +38,7 @@ def lag(
     at: LogAt = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the lag of each group, or of each queue of one group: messages, and the age of the oldest one (s).
+    """Show the lag of each group, or of each queue and member of one: messages, waiting time, rates.
 
     The lag of a queue without a committed offset is known only if it has no messages, or its owner begins at the
     first one.  Lag counts from the newest reported end offset, and with the option --bootstrap from the ends that
@@ -54,7 +55,7 @@ def _of_groups(model: "LiveModel", as_json: bool) -> None:
     view = model.groups_view(time.monotonic())
     groups = sorted((one for one in view.groups if one.queues), key=lambda one: (_largest_first(one), one.group_id))
     if as_json:
-        write_document({"groups": groups, **provenance(model, view.health)})
+        write_document(GroupsAnswer(groups=groups, **provenance(model, view.health)))
         return
     width = out.size.width
     lines = [*head_lines(view.health, width), Text("lag of the groups", "bold")]
@@ -62,15 +63,16 @@ def _of_groups(model: "LiveModel", as_json: bool) -> None:
 
 
 def _of_queues(model: "LiveModel", view: "GroupView", as_json: bool) -> None:
-    queues = sorted(view.queues, key=_largest_first)
+    queues, members = sorted(view.queues, key=_largest_first), sorted(view.members, key=_largest_first)
     if as_json:
-        write_document({"queues": queues, **provenance(model, view.health)})
+        write_document(LagAnswer(queues=queues, members=members, **provenance(model, view.health)))
         return
     width = out.size.width
     lines = [*head_lines(view.health, width), Text(f"lag of {plain(view.summary.group_id)}", "bold")]
-    write_lines(out, [*lines, *table_lines(queue_lag_columns(queues, view.health.as_of_ms), width).all()])
+    lines += table_lines(queue_lag_columns(queues, view.health.as_of_ms), width).all()
+    write_lines(out, [*lines, *section(member_lag_columns(members, view.health.as_of_ms), width)])
 
 
-def _largest_first(one: "GroupSummary | QueueRow") -> tuple[bool, int]:
+def _largest_first(one: "GroupSummary | QueueRow | MemberRow") -> tuple[bool, int]:
     """Return the key by which lags are sorted: first those of which nothing is known, then the largest."""
     return one.lag_messages is not None, -(one.lag_messages or 0)

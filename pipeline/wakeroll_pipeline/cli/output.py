@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 from rich.console import Console, ConsoleDimensions
 from rich.measure import Measurement
 from rich.table import Table
@@ -92,7 +92,7 @@ def plain(value: Any) -> Any:
         case Row():
             return plain(value.as_dict())
         case Struct():
-            return plain(structs.asdict(value))
+            return {name: plain(one) for name, one in structs.asdict(value).items() if one is not UNSET}
         case dict():
             return {str(name): plain(one) for name, one in value.items()}
         case list():

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Sequence
 
-from msgspec import structs
 from rich.text import Text
 
+from wakeroll_pipeline.cli.group_answers import StateAnswer
 from wakeroll_pipeline.cli.group_screens import head_lines
 from wakeroll_pipeline.cli.group_tables import member_columns
 from wakeroll_pipeline.cli.live_answer import group_model, provenance
@@ -31,8 +31,7 @@ def state(
         states, health = model.states(), model.health(time.monotonic())
         shards = sum(one.kind == "groups" for one in model.shards.values())
     if as_json:
-        rows = [row for one in states for row in _rows(one)]
-        write_document({"members": rows, **provenance(model, health)})
+        write_document(StateAnswer(groups=states, **provenance(model, health)))
         return
     width = out.size.width
     lines = [*head_lines(health, width), Text(f"state of {shards} shards", "bold")]
@@ -41,17 +40,15 @@ def state(
     write_lines(out, [*lines, *table_lines(_of_groups("group without members", empty), width).all()])
 
 
-def _rows(one: GroupState) -> Sequence[dict[str, object]]:
-    """Return one row per member of a group; a group without members has one row without a client."""
-    group = {"shard": one.shard, "group_id": one.group_id, "epoch": one.epoch}
-    return [{**group, **structs.asdict(member)} for member in one.members] or [{**group, "client_id": None}]
-
-
 def _columns(states: Sequence[GroupState], now_ms: int) -> list[Column]:
     """Return the columns of a list of all members."""
     groups = [one for one in states for _ in one.members]
     members = [member for one in states for member in one.members]
-    return [*_of_groups("group", groups), *member_columns(members, now_ms)]
+    return [*_of_groups("group", groups), *(one for one in member_columns(members, now_ms) if one.head not in _LAGS)]
+
+
+_LAGS = ("lag", "caught up in")
+"""Columns that are left out: the lags are not followed moment by moment, and `lag` shows them."""
 
 
 def _of_groups(name: str, groups: Sequence[GroupState]) -> list[Column]:

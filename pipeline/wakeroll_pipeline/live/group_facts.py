@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from msgspec import structs
+
 from wakeroll_model.config import WAITING_MS
 from wakeroll_model.decisions import Rebalance
 from wakeroll_model.group import Group, Rebalanced
@@ -110,6 +112,8 @@ def summary_of(
         trigger="" if last is None else last.trigger,
         moved=0 if last is None else last.moved,
         owned=len(owners_of(group)),
+        max_lag_messages=lags.largest,
+        **structs.asdict(lags.rates),
     )
 
 

@@ -7,6 +7,7 @@ from wakeroll_model.group import Group
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.live.end_history import EndHistory
 from wakeroll_pipeline.live.queue_lag import QueueLag
+from wakeroll_pipeline.live.queue_rates import NOT_KNOWN, rates_of_all
 
 SERIES_MS = 5_000
 """Shortest time between two points of a group's series (ms)."""
@@ -23,6 +24,8 @@ class GroupLags:
         """Log time since which the lags are watched; None before the first update."""
         self.series: list[tuple[int, int]] = []
         """Log time and total lag, oldest first."""
+        self.rates = NOT_KNOWN
+        """How fast messages arrive in all queues and are consumed, at the newest point of the series."""
 
     def update(
         self, group: Group, queues: Iterable[Queue] | None, ends: Mapping[Queue, EndHistory], now_ms: int
@@ -46,6 +49,7 @@ class GroupLags:
         total = self.total
         if total is not None and (not self.series or now_ms - self.series[-1][0] >= SERIES_MS):
             self.series.append((now_ms, total))
+            self.rates = rates_of_all(total, [lag.rates for lag in self.queues.values()])
             if len(self.series) > SERIES:
                 half = SERIES // 2
                 self.series[:half] = self.series[:half:2]
@@ -60,6 +64,11 @@ class GroupLags:
     def unknown(self) -> list[Queue]:
         """Queues whose lag is not known."""
         return [queue for queue, lag in self.queues.items() if lag.lag is None]
+
+    @property
+    def largest(self) -> int | None:
+        """Largest known lag of a queue in messages; None if none is known."""
+        return max((lag.lag for lag in self.queues.values() if lag.lag is not None), default=None)
 
     @property
     def total(self) -> int | None:

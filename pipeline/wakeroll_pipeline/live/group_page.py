@@ -16,6 +16,8 @@ from wakeroll_model.queue import Queue
 from wakeroll_pipeline.live.decision_feed import HISTORY_MS, GroupHistory, Published
 from wakeroll_pipeline.live.group_lags import GroupLags, committed_of
 from wakeroll_pipeline.live.ownership_lanes import lanes_of
+from wakeroll_pipeline.live.queue_lag import QueueLag
+from wakeroll_pipeline.live.queue_rates import NOT_KNOWN, rates_of_all
 from wakeroll_pipeline.live.view_structs import (
     GroupSummary,
     GroupView,
@@ -88,10 +90,49 @@ def member_rows(sources: GroupSources) -> list[MemberRow]:
     """Return the members of a group."""
     group = sources.group
     waits = Counter(wanted for queue, wanted in group.target.items() if sources.owners.get(queue) != wanted)
-    return [_member_row(sources, client_id, member, waits[client_id]) for client_id, member in group.members.items()]
+    owned: dict[str, list[QueueLag]] = {}
+    for queue, owner in sources.owners.items():
+        owned.setdefault(owner, []).append(sources.lags.queues.get(queue) or QueueLag(sources.now_ms))
+    rows = []
+    for client_id, member in group.members.items():
+        if group.mode == "broadcasting":
+            lags, rates = _own_lags(sources, client_id, member), NOT_KNOWN
+        else:
+            lags = [one.lag for one in owned.get(client_id, ())]
+            rates = rates_of_all(_sum(lags), [one.rates for one in owned.get(client_id, ())])
+        rows.append(_member_row(sources, client_id, member, waits[client_id], lags, rates.catch_up_ms))
+    return rows
 
 
-def _member_row(sources: GroupSources, client_id: str, member: Member, waits: int) -> MemberRow:
+def _own_lags(sources: GroupSources, client_id: str, member: Member) -> list[int | None]:
+    """Return the lags of a member of a broadcasting group in the queues that it reads; None if one is not known."""
+    own = sources.group.own_offsets.get(client_id)
+    offsets = {} if own is None else own.offsets
+    lags = [
+        (offsets.get(queue), sources.lags.queues.get(queue))
+        for queue in sources.queues
+        if queue.topic in member.subscriptions
+    ]
+    return [
+        None if committed is None or lag is None or lag.end is None else max(lag.end - committed, 0)
+        for committed, lag in lags
+    ]
+
+
+def _sum(lags: Sequence[int | None]) -> int | None:
+    """Return the sum of the known lags; None if none is known."""
+    known = [one for one in lags if one is not None]
+    return sum(known) if known else None
+
+
+def _member_row(
+    sources: GroupSources,
+    client_id: str,
+    member: Member,
+    waits: int,
+    lags: Sequence[int | None],
+    catch_up_ms: int | None,
+) -> MemberRow:
     group = sources.group
     return MemberRow(
         client_id=client_id,
@@ -115,6 +156,9 @@ def _member_row(sources: GroupSources, client_id: str, member: Member, waits: in
         conflict=group.conflicts.get(client_id, ""),
         rival="" if member.rival is None else member.rival.beat.instance_id,
         leaving=_leaving(group, client_id),
+        lag_messages=_sum(lags),
+        lag_unknown=sum(one is None for one in lags),
+        catch_up_ms=catch_up_ms,
         joined_ms=member.joined_ms if member.joined_ms >= 0 else _published_join(sources.history, member),
     )
 
@@ -164,6 +208,7 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
         epoch=None if change is None or change.epoch < 0 else change.epoch,
         previous_client_id=None if change is None else change.before,
         how="" if change is None else change.how,
+        **({} if lag is None else structs.asdict(lag.rates)),
     )
 
 

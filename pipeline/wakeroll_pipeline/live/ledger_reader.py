@@ -364,13 +364,13 @@ def _follow(
         model.put_shard(follower)
     for decision, partition, published_ms in recent_decisions(ledger, from_ms, end_ms, model.only):
         model.note_decision(partition, decision, published_ms)
-    model.refresh()
+    model.refresh(only_lags=True)
     refreshed_ms = model.now_ms
     logs = [_records(ledger, place, follower.next_offset, last) for place, (follower, last) in begin.shards.items()]
     for at_ms, record in heapq.merge(*map(_timed, logs), key=itemgetter(0)):
         before_record()
         if at_ms - refreshed_ms >= _REFRESH_MS:
-            model.refresh()
+            model.refresh(only_lags=True)
             refreshed_ms = at_ms
         model.apply(record, 0.0)
     for queue, end, at_ms in _reported_ends(ledger, begin.last_ms - _REPORTS_MS, end_ms):

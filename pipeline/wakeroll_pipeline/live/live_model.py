@@ -39,6 +39,8 @@ class _Named(Struct):
     by: str = ""
 
 
+_NO_LAG: Mapping[str, int | None] = {"lag_messages": None, "lag_unknown": 0, "catch_up_ms": None}
+
 _names_of = msgspec.json.Decoder(_Named).decode
 
 
@@ -161,13 +163,14 @@ class LiveModel:
 
     # --- the summaries ---
 
-    def refresh(self, *, review_all: bool = False) -> bool:
+    def refresh(self, *, review_all: bool = False, only_lags: bool = False) -> bool:
         """Update the groups that changed, and some others, whose verdict may depend on the time; return if any did.
 
         Call it about once per second: so a busy group costs one update per second, however many records it has.
 
         Args:
             review_all: whether to update all other groups too, as at the end of an archived log.
+            only_lags: whether to follow the lags only, as before the end of an archived log: nobody sees a summary.
         """
         with self.lock:
             now_ms = self.now_ms
@@ -175,15 +178,13 @@ class LiveModel:
             heard, self._heard = self._heard, set()
             self._turn = (self._turn + 1) % REVIEW_EVERY
             for number, (name, tracked) in enumerate(self._groups.items()):
-                if (
-                    (review_all or number % REVIEW_EVERY == self._turn)
-                    and tracked.summary
-                    and tracked.summary.verdict != "empty"
+                if (review_all or (number % REVIEW_EVERY == self._turn and not only_lags)) and (
+                    tracked.summary is None or tracked.summary.verdict != "empty"
                 ):
                     due.setdefault(name, set())
             before = self.version
             for name, queues in due.items():
-                self._update(name, queues, now_ms)
+                self._update(name, queues, now_ms, only_lags=only_lags)
             for name in (heard - due.keys()) & self._groups.keys():
                 self.version += 1
                 self._groups[name].version = self.version
@@ -192,8 +193,8 @@ class LiveModel:
                 self.feed.forget(self._groups)
             return self.version != before
 
-    def _update(self, name: str, changed: set[Queue] | None, now_ms: int) -> None:
-        """Update a group's lags and summary; forget it if its shard has."""
+    def _update(self, name: str, changed: set[Queue] | None, now_ms: int, *, only_lags: bool) -> None:
+        """Update a group's lags and, unless `only_lags`, its summary; forget it if its shard has."""
         if self.only not in (None, name):
             return
         follower, group = self._home(name), self._group(name)
@@ -221,6 +222,8 @@ class LiveModel:
             tracked.lags.update(group, tracked.queues, self.ends, now_ms)
         elif changed:
             tracked.lags.update(group, changed & set(tracked.queues), self.ends, now_ms)
+        if only_lags:
+            return
         summary = summary_of(
             group,
             tracked.queues,
@@ -334,7 +337,7 @@ class LiveModel:
             return None if sources is None else group_view(sources, health)
 
     def states(self) -> list[GroupState]:
-        """Return the members of all groups, sorted by shard and group."""
+        """Return the members of all groups, sorted by shard and group, without their lags."""
         with self.lock:
             shards = [one.shard for one in self.shards.values() if one.kind == "groups"]
             found = [(shard, self._sources(group_id)) for shard in shards for group_id in shard.names()]
@@ -343,7 +346,7 @@ class LiveModel:
                     shard=shard.name,
                     group_id=sources.group.group_id,
                     epoch=sources.group.epoch,
-                    members=member_rows(sources),
+                    members=[msgspec.structs.replace(one, **_NO_LAG) for one in member_rows(sources)],
                 )
                 for shard, sources in found
                 if sources is not None

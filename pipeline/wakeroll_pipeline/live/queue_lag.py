@@ -3,6 +3,7 @@
 from typing import Literal
 
 from wakeroll_pipeline.live.end_history import Behind, EndHistory
+from wakeroll_pipeline.live.queue_rates import RateMeter, Rates
 
 SAMPLE_MS = 5_000
 """Shortest time between two samples of a trend (ms): the default interval of commits."""
@@ -20,8 +21,8 @@ class QueueLag:
     """
 
     __slots__ = (
-        "behind", "committed", "end", "first_end", "lag", "lag_when_moved", "moved_ms", "not_fallen_ms", "sampled_ms",
-        "samples",
+        "behind", "committed", "end", "first_end", "lag", "lag_when_moved", "meter", "moved_ms", "not_fallen_ms",
+        "sampled_ms", "samples",
     )  # fmt: skip
 
     def __init__(self, now_ms: int) -> None:
@@ -43,6 +44,7 @@ class QueueLag:
         self.samples: list[int] = []
         """Lag at the last moments with a fresh end, oldest first."""
         self.sampled_ms = 0
+        self.meter = RateMeter()
 
     def update(
         self, committed: int | None, history: EndHistory | None, now_ms: int, *, from_first: bool = False
@@ -63,6 +65,7 @@ class QueueLag:
         if unread is None or history is None or end is None:
             self.lag = self.behind = self.not_fallen_ms = None
             self.samples.clear()
+            self.meter.forget()
             return
         self.lag = max(0, end - unread)
         if self.lag_when_moved < 0:
@@ -72,6 +75,7 @@ class QueueLag:
             self.not_fallen_ms = None
         if is_fresh or self.lag == 0 or now_ms - self.sampled_ms >= 12 * SAMPLE_MS:
             self._sample(self.lag, now_ms)
+            self.meter.note(now_ms, min(unread, end), end)
 
     @staticmethod
     def _unread(committed: int | None, end: int, history: EndHistory, from_first: bool) -> int | None:
@@ -103,6 +107,11 @@ class QueueLag:
         if self.committed is None:
             return self.end - (self.end if self.first_end is None else self.first_end)
         return max(0, (self.lag or 0) - max(self.lag_when_moved, 0))
+
+    @property
+    def rates(self) -> Rates:
+        """How fast messages arrive and are consumed."""
+        return self.meter.rates(self.lag)
 
     @property
     def trend(self) -> Trend:

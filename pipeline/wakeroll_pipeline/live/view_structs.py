@@ -74,6 +74,14 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     moved: int = 0
     owned: int = 0
     """Number of queues that have an owner; 0 in a broadcasting group."""
+    max_lag_messages: int | None = None
+    """Largest known lag of a queue; None if none is known."""
+    arriving_per_s: float | None = None
+    """Messages that arrive per second, over the last minute or two; None if that is not known."""
+    consumed_per_s: float | None = None
+    catch_up_ms: int | None = None
+    """Time until all messages are consumed, if the rates stay as they are (ms); None if that is not known, or the lag
+    does not fall."""
 
 
 class GroupsView(Struct, frozen=True, kw_only=True):
@@ -122,6 +130,14 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     """Another instance that wants its client_id; empty if there is none."""
     leaving: str = ""
     """The operator that kicked it and the reason, in words; empty if it need not leave."""
+    lag_messages: int | None = None
+    """Sum of the known lags of the queues that it owns; in a broadcasting group, by its own offsets, of all queues that
+    it reads. None if none is known."""
+    lag_unknown: int = 0
+    """Number of these queues whose lag is not known."""
+    catch_up_ms: int | None = None
+    """Time until it has consumed all of them, if the rates stay as they are (ms); None if that is not known, the lag
+    does not fall, or the group broadcasts."""
     joined_ms: int | None = None
     """Log time at which its instance joined; None if it joined before a release that notes it, and earlier than the
     known decisions."""
@@ -195,6 +211,12 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     """Owner before that change; None if there was none, or it is not known."""
     how: str = ""
     """How it had become free before that change; empty if that is not known."""
+    arriving_per_s: float | None = None
+    """Messages that arrive per second, over the last minute or two; None if that is not known."""
+    consumed_per_s: float | None = None
+    catch_up_ms: int | None = None
+    """Time until all messages are consumed, if the rates stay as they are (ms); None if that is not known, or the lag
+    does not fall."""
 
     @property
     def queue(self) -> Queue:

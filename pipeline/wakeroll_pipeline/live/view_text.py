@@ -46,6 +46,30 @@ def wait_text(since_ms: int | None, as_of_ms: int, *, is_longer: bool) -> str:
     return f"{'> ' if is_longer else ''}{duration(as_of_ms - since_ms)}"
 
 
+def rate_text(per_s: float | None) -> str:
+    """Return messages per second; ``-`` if that is not known.
+
+    >>> rate_text(1234.56), rate_text(0.0), rate_text(2.25), rate_text(None)
+    ('1,235/s', '0/s', '2.2/s', '-')
+    """
+    if per_s is None:
+        return UNKNOWN
+    return f"{per_s:,.0f}/s" if per_s >= 100 or per_s == int(per_s) else f"{per_s:,.1f}/s"
+
+
+def catch_up_text(lag: int | None, catch_up_ms: int | None, consumed_per_s: float | None) -> str:
+    """Return the time until all messages are consumed; ``-`` if it is not known.
+
+    >>> catch_up_text(0, 0, 5.0), catch_up_text(9, 90_000, 5.0), catch_up_text(9, None, 5.0)
+    ('now', '90 s', 'not falling')
+    """
+    if lag == 0:
+        return "now"
+    if catch_up_ms is not None:
+        return duration(catch_up_ms)
+    return UNKNOWN if lag is None or consumed_per_s is None else "not falling"
+
+
 def epoch_text(shown: int, sent: int) -> str:
     """Return the epoch that a member shows as received, and the one that was sent to it if that is another.
 

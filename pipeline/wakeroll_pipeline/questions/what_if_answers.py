@@ -1,9 +1,8 @@
 """Predictions of `wakeroll_model.what_if` in words and as a document, for the command and for the web page."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.expectations import problem_in
@@ -72,30 +71,68 @@ def notes_of(answer: Prediction) -> list[str]:
     return notes
 
 
-def document_of(at_ms: int, answers: Mapping[str, Prediction]) -> dict[str, Any]:
-    """Return the predictions for JSON; queues are named as in the tables, such as ``orders-3``."""
-    return {"at_ms": at_ms, "predictions": [_prediction(words, answer) for words, answer in answers.items()]}
+class SituationRow(Struct, frozen=True, kw_only=True):
+    """A group at a moment; queues are named as in the tables, such as ``orders-3``."""
+
+    epoch: int
+    strategy: str
+    clients: Sequence[str]
+    owners: Mapping[str, str]
+    """Queue -> client that owns it."""
+    unowned: Sequence[str]
+    lag_messages: Mapping[str, int | None]
+    """Queue -> its lag; None if it is not known."""
+    spread: int
+    """Largest minus smallest number of queues per client."""
 
 
-def _prediction(words: str, answer: Prediction) -> dict[str, Any]:
-    return {
-        "change": words,
-        "now": _situation(answer.now),
-        "then": _situation(answer.then),
-        "moved": [str(queue) for queue in answer.moved],
-        "handovers": len(answer.handovers),
-        "took_ms": answer.took_ms,
-        "notes": notes_of(answer),
-    }
+class PredictionRow(Struct, frozen=True, kw_only=True):
+    """The effect of one change."""
+
+    change: str
+    """The change in words."""
+    now: SituationRow
+    then: SituationRow
+    moved: Sequence[str]
+    handovers: int
+    took_ms: int
+    """Time until the last hand-over (ms)."""
+    notes: Sequence[str]
 
 
-def _situation(situation: Situation) -> dict[str, Any]:
-    return {
-        "epoch": situation.epoch,
-        "strategy": situation.strategy,
-        "clients": situation.clients,
-        "owners": {str(queue): client_id for queue, client_id in situation.owners.items()},
-        "unowned": [str(queue) for queue in situation.unowned],
-        "lag_messages": {str(queue): lag for queue, lag in situation.lag_messages.items()},
-        "spread": situation.spread,
-    }
+class PredictionsAnswer(Struct, frozen=True, kw_only=True):
+    """The effects of changes to a group."""
+
+    at_ms: int
+    """Log time of the state from which they start (epoch ms)."""
+    predictions: Sequence[PredictionRow]
+
+
+def document_of(at_ms: int, answers: Mapping[str, Prediction]) -> PredictionsAnswer:
+    """Return the predictions for JSON."""
+    rows = [_prediction(words, answer) for words, answer in answers.items()]
+    return PredictionsAnswer(at_ms=at_ms, predictions=rows)
+
+
+def _prediction(words: str, answer: Prediction) -> PredictionRow:
+    return PredictionRow(
+        change=words,
+        now=_situation(answer.now),
+        then=_situation(answer.then),
+        moved=list(map(str, answer.moved)),
+        handovers=len(answer.handovers),
+        took_ms=answer.took_ms,
+        notes=notes_of(answer),
+    )
+
+
+def _situation(situation: Situation) -> SituationRow:
+    return SituationRow(
+        epoch=situation.epoch,
+        strategy=situation.strategy,
+        clients=situation.clients,
+        owners={str(queue): client_id for queue, client_id in situation.owners.items()},
+        unowned=list(map(str, situation.unowned)),
+        lag_messages={str(queue): lag for queue, lag in situation.lag_messages.items()},
+        spread=situation.spread,
+    )
