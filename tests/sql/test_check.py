@@ -133,6 +133,8 @@ def good_value(declared: msgspec.inspect.Type, number: int) -> object:
             return words[0]
         case msgspec.inspect.BytesType():
             return b"a"
+        case msgspec.inspect.BoolType():
+            return True
         case msgspec.inspect.ListType():
             return []
         case msgspec.inspect.StructType(cls=cls):

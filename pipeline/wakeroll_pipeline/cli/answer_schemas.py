@@ -16,6 +16,7 @@ from wakeroll_pipeline.cli.json_answers import (
     PausedGroup,
     PlanAnswer,
 )
+from wakeroll_pipeline.notify.notification_forms import Document
 from wakeroll_pipeline.questions.happenings import Happened
 from wakeroll_pipeline.questions.json_schemas import titled
 from wakeroll_pipeline.questions.what_if_answers import PredictionsAnswer
@@ -39,8 +40,10 @@ _ANSWERS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
 
 
 def answer_schemas() -> Mapping[str, dict[str, Any]]:
-    """Return file name -> schema of the answer of a command."""
-    return {
+    """Return file name -> schema of the answer of a command, and of what `serve` sends to webhooks."""
+    answers = {
         f"{name}.json": titled(msgspec.json.schema(declared), f"The answer of {command}")
         for name, (declared, command) in _ANSWERS.items()
     }
+    notification = titled(msgspec.json.schema(Document), "A request of `wakeroll serve --notify` to a webhook")
+    return {**answers, "notification.json": notification}

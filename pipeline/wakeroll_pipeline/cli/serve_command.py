@@ -83,6 +83,15 @@ PublicUrl = Annotated[
 InsecureHttp = Annotated[
     bool, typer.Option("--insecure-http", help="Accept passwords over unencrypted connections from other machines.")
 ]
+Notify = Annotated[
+    Path | None,
+    typer.Option(
+        "--notify",
+        metavar="FILE",
+        help="File with webhooks that are told when a group's verdict begins and ends. Default: nobody is told.",
+        show_default=False,
+    ),
+]
 
 
 def serve(
@@ -96,6 +105,7 @@ def serve(
     require_login: RequireLogin = False,
     public_url: PublicUrl = "",
     insecure_http: InsecureHttp = False,
+    notify: Notify = None,
 ) -> None:
     """Serve a live web page of all groups, JSON and metrics; without brokers, the end of the archived log.
 
@@ -124,7 +134,7 @@ def serve(
         else:
             out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True)
 
-    run_server(settings, host, port, ready, access)
+    run_server(settings, host, port, ready, access, notify)
 
 
 def refuse_unusable_port(port: int) -> None:

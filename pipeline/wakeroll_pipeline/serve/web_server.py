@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from ipaddress import ip_address
+from pathlib import Path
 
 import duckdb
 import uvicorn
@@ -30,6 +31,9 @@ from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.process_metrics import expose_process
 from wakeroll_pipeline.metrics.process_registry import new_registry
 from wakeroll_pipeline.metrics.systemd_reports import reported_to_systemd
+from wakeroll_pipeline.notify.notification_forms import Sender
+from wakeroll_pipeline.notify.notify_file import read_rules
+from wakeroll_pipeline.notify.notifying import Notifying
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.changes.change_work import Work
@@ -46,6 +50,8 @@ log = logging.getLogger(__name__)
 
 REREAD_S = 10.0
 """How often the tables are read again if they have changed (s)."""
+MEMORY = "notified.json"
+"""File in the home in which `serve` remembers what was told."""
 _GOODBYE_S = 1
 """Requests that are still open at a stop are cut after this time (s)."""
 
@@ -194,6 +200,7 @@ def serve(
     port: int,
     ready: Callable[[str, PageServer], None],
     access: AccessOptions | None = None,
+    notify: Path | None = None,
 ) -> None:
     """Answer requests until a signal stops the process.
 
@@ -204,19 +211,30 @@ def serve(
         ready: called with the address of the page when it can be opened, and with the server, which ends when its
             `should_exit` is set.
         access: who may read and change; None: everybody may read, and nobody may change.
+        notify: file with the rules of notifications; None: nobody is notified.
 
     Raises:
-        InvalidUsage: the address cannot be used, there is nothing to show, or the rules of access are not valid.
+        InvalidUsage: the address cannot be used, there is nothing to show, or the rules of access or of notifications
+            are not valid.
         LoginFailed: the brokers have rejected the login for 15 s.
     """
     access = access or AccessOptions()
     access.check(host, settings)
+    if notify is not None and not settings.bootstrap:
+        raise InvalidUsage("--notify needs brokers: use --bootstrap; the tables show no verdicts of now")
+    if notify is not None:
+        read_rules(notify)  # before anything is connected
     gate = Gate(access) if access.has_login else None
     registry, health = new_registry(), Health("the log is not read")
     choice = GroupChoice(registry, settings.metrics_max_groups)
     stop = threading.Event()
     watched = login_watched(settings.connection, stop) if settings.bootstrap else nullcontext()
-    with listening(host, port) as listener, following(settings, registry, choice, health) as source, watched:
+    with (
+        listening(host, port) as listener,
+        following(settings, registry, choice, health) as source,
+        watched,
+        _notifying(settings, registry, source, access, notify),
+    ):
         LiveMetrics(source, registry, choice, settings.metrics_max_queues)
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
@@ -229,6 +247,23 @@ def serve(
                 server.run(sockets=[listener])
         finally:
             history.close()
+
+
+@contextmanager
+def _notifying(
+    settings: Settings, registry: CollectorRegistry, source: ViewSource, access: AccessOptions, rules: Path | None
+) -> Iterator[None]:
+    """Notify webhooks of verdicts during the block, if there are rules for it."""
+    if rules is None:
+        yield
+        return
+    sender = Sender(settings.prefix, access.public_url.rstrip("/"))
+    thread = Notifying(rules, Path(settings.home) / MEMORY, sender, source.groups, registry)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.stop()
 
 
 @contextmanager

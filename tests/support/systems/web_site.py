@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tests.support.waiting import wait_until
@@ -13,11 +14,15 @@ from wakeroll_pipeline.settings import Settings
 
 
 @contextmanager
-def served(settings: Settings, access: AccessOptions | None = None, port: int = 0) -> Iterator[str]:
+def served(
+    settings: Settings, access: AccessOptions | None = None, port: int = 0, notify: Path | None = None
+) -> Iterator[str]:
     """Serve the page of a deployment; provide its address without the last slash.  Port 0: the system chooses one."""
     told: list[tuple[str, Any]] = []
     thread = threading.Thread(
-        target=serve, args=(settings, "127.0.0.1", port, lambda *address: told.append(address), access), daemon=True
+        target=serve,
+        args=(settings, "127.0.0.1", port, lambda *address: told.append(address), access, notify),
+        daemon=True,
     )
     thread.start()
     address, server = wait_until(lambda: told and told[0], "the page is served")

@@ -1,0 +1,1 @@
+"""Notifications: changes of verdicts, sent to webhooks."""

@@ -1,0 +1,161 @@
+"""The causes of notifications: which verdicts have begun, last and have ended.  No I/O, and no clock."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from wakeroll_pipeline.live.view_structs import GroupSummary, GroupsView
+from wakeroll_pipeline.notify.notify_file import Rules
+
+_SEEN = ("live", "stale")
+"""States of the view in which something is known: not while it reads the log."""
+
+
+class Cause(Struct, frozen=True):
+    """A verdict of a group, or a notice about the control plane itself."""
+
+    group_id: str
+    """Empty: the control plane."""
+    verdict: str
+
+
+class Notification(Struct, frozen=True, kw_only=True):
+    """A cause that has begun or ended, or that lasts."""
+
+    event: Literal["began", "ended", "lasts"]
+    group_id: str
+    """Empty: the control plane itself."""
+    verdict: str
+    """Verdict that began or ended; of the control plane, the name of its state, such as ``no-ticks``."""
+    reason: str
+    """A sentence: why it has the verdict, or which one it has now."""
+    since_ms: int
+    """Time at which it was seen first (epoch ms)."""
+    at_ms: int
+    """Time of this event (epoch ms)."""
+    members: int | None = None
+    """None for the control plane, and for a group that does not exist any more; so is the lag."""
+    lag_messages: int | None = None
+
+
+class Memory(Struct, kw_only=True):
+    """The knowledge of a cause."""
+
+    group_id: str
+    verdict: str
+    since_ms: int
+    """When it was seen first, without a pause."""
+    gone_ms: int | None = None
+    """Since when it is not seen any more; None while it is."""
+    told_ms: int | None = None
+    """When its beginning was told last; None: never."""
+    is_told: bool = False
+    """Whether its beginning was told, and not yet its end."""
+    reason: str = ""
+
+
+class Causes:
+    """The causes that are known, and what was told of them."""
+
+    def __init__(self, known: Iterable[Memory] = ()) -> None:
+        """Begin, with what an earlier process has remembered."""
+        self._known = {Cause(one.group_id, one.verdict): one for one in known}
+
+    @property
+    def memory(self) -> list[Memory]:
+        """The causes that were told, for the next process."""
+        return [one for one in self._known.values() if one.told_ms is not None]
+
+    def look(self, view: GroupsView, rules: Rules, now_ms: int) -> list[Notification]:
+        """Compare a view with what is known; return the causes that must be told now, in the order of the view.
+
+        While the view is not current, its verdicts are those of before: they neither begin nor end. A cause that comes
+        and goes within `holds_ms` is not told, and one that comes back is told at most once in `interval_ms`.
+        """
+        if view.health.state not in _SEEN:
+            return []
+        groups = {one.group_id: one for one in view.groups}
+        seen = {Cause("", one.kind): one.text for one in view.health.notices if one.level != "info"}
+        if is_current := view.health.state == "live":
+            seen |= {Cause(one.group_id, one.verdict): one.reason for one in view.groups}
+        began = [self._begin(cause, reason, rules, now_ms) for cause, reason in seen.items()]
+        ended = [
+            self._end(cause, groups, rules, now_ms)
+            for cause in list(self._known)
+            if cause not in seen and (is_current or not cause.group_id)
+        ]
+        told = [one for one in (*ended, *began) if one is not None]
+        return [_with_numbers(one, groups) for one in told]
+
+    def lasting(self, groups: Mapping[str, GroupSummary], now_ms: int) -> list[Notification]:
+        """Return the causes that were told and have not ended."""
+        return [
+            _with_numbers(_notification("lasts", one, one.reason, now_ms), groups)
+            for one in self._known.values()
+            if one.is_told
+        ]
+
+    def _begin(self, cause: Cause, reason: str, rules: Rules, now_ms: int) -> Notification | None:
+        known = self._known.get(cause)
+        if known is None:
+            if not rules.is_watched(cause.group_id, cause.verdict):
+                return None
+            known = self._known[cause] = Memory(group_id=cause.group_id, verdict=cause.verdict, since_ms=now_ms)
+        elif known.gone_ms is not None:
+            if not known.is_told:
+                known.since_ms = now_ms
+            known.gone_ms = None
+        known.reason = reason
+        is_due = known.told_ms is None or now_ms - known.told_ms >= rules.interval_ms
+        is_heard = rules.is_watched(cause.group_id, cause.verdict)
+        if known.is_told or not is_due or not is_heard or now_ms - known.since_ms < rules.holds_ms:
+            return None
+        if rules.is_silent(cause.group_id, cause.verdict, now_ms):
+            return None
+        known.is_told, known.told_ms = True, now_ms
+        return _notification("began", known, reason, now_ms)
+
+    def _end(self, cause: Cause, groups: Mapping[str, GroupSummary], rules: Rules, now_ms: int) -> Notification | None:
+        known = self._known[cause]
+        if known.gone_ms is None:
+            known.gone_ms = now_ms
+        if known.is_told and now_ms - known.gone_ms >= rules.holds_ms:
+            known.is_told = False
+            group = groups.get(cause.group_id)
+            now = "it is over" if not cause.group_id else "the group is gone" if group is None else _now(group)
+            return _notification("ended", known, now, now_ms)
+        if not known.is_told and (known.told_ms is None or now_ms - known.told_ms >= rules.interval_ms):
+            del self._known[cause]
+        return None
+
+
+def _now(group: GroupSummary) -> str:
+    return f"now {group.verdict}: {group.reason}"
+
+
+def _notification(event: Literal["began", "ended", "lasts"], known: Memory, reason: str, now_ms: int) -> Notification:
+    return Notification(
+        event=event,
+        group_id=known.group_id,
+        verdict=known.verdict,
+        reason=reason,
+        since_ms=known.since_ms,
+        at_ms=now_ms,
+    )
+
+
+def _with_numbers(one: Notification, groups: Mapping[str, GroupSummary]) -> Notification:
+    group = groups.get(one.group_id)
+    if group is None:
+        return one
+    return Notification(
+        event=one.event,
+        group_id=one.group_id,
+        verdict=one.verdict,
+        reason=one.reason,
+        since_ms=one.since_ms,
+        at_ms=one.at_ms,
+        members=group.members,
+        lag_messages=group.lag_messages,
+    )

@@ -1,0 +1,176 @@
+"""The thread that looks at all verdicts, and hands their changes to the webhooks."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter
+
+from wakeroll.epoch_ms import now_ms
+from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.failure_log import Trouble
+from wakeroll_pipeline.live.view_structs import GroupsView
+from wakeroll_pipeline.notify.causes import Causes, Memory, Notification
+from wakeroll_pipeline.notify.notification_forms import Sender
+from wakeroll_pipeline.notify.notify_file import Rules, read_rules
+from wakeroll_pipeline.notify.webhooks import WebhookThread
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+"""Interval of the looks at the verdicts (s)."""
+LASTS_S = 60.0
+"""Interval (s) at which Alertmanager hears again of what lasts: without that, it takes an alert for resolved."""
+_GOODBYE_S = 1.0
+
+
+class Notifying(threading.Thread):
+    """Looks at the verdicts until it is stopped."""
+
+    def __init__(
+        self,
+        rules_file: Path,
+        memory_file: Path,
+        sender: Sender,
+        groups: Callable[[], GroupsView],
+        registry: CollectorRegistry,
+    ) -> None:
+        """Read the rules, and what an earlier process has told.
+
+        Args:
+            rules_file: the rules; they are read again when the file changes.
+            memory_file: remembers what was told, so that a restart does not tell it again.
+            sender: stands in the requests.
+            groups: returns the verdicts of now.
+            registry: receives the metrics.
+
+        Raises:
+            InvalidUsage: the rules are not valid.
+        """
+        super().__init__(name="notifying", daemon=True)
+        self._file = rules_file
+        self._memory_file = memory_file
+        self._sender = sender
+        self._groups = groups
+        self._counter = Counter(
+            "wakeroll_notifications",
+            "Notifications about verdicts, by webhook and outcome.",
+            ["webhook", "outcome"],
+            registry=registry,
+        )
+        self._stamp = _stamp_of(rules_file)
+        self._rules = read_rules(rules_file)
+        self._causes = Causes(_remembered(memory_file))
+        self._senders: list[WebhookThread] = []
+        self._stop_requested = threading.Event()
+        self._rules_trouble = Trouble(log, f"the notifications in {rules_file} are valid again")
+        self._memory_trouble = Trouble(log, f"{memory_file} can be written again")
+        self._look_trouble = Trouble(log, "verdicts can be looked at again")
+
+    def start(self) -> None:
+        """Start looking, and the threads of the webhooks."""
+        self._begin_senders()
+        super().start()
+
+    def stop(self) -> None:
+        """End all threads soon."""
+        self._stop_requested.set()
+        self.join(_GOODBYE_S)
+        self._end_senders()
+
+    def run(self) -> None:
+        """Look until `stop`."""
+        told_at_s = time.monotonic()
+        while not self._stop_requested.wait(LOOK_S):
+            self._reread_rules()
+            try:
+                view = self._groups()
+            except Exception as problem:
+                self._look_trouble.began(f"cannot look at the verdicts: {problem!r}")
+                continue
+            self._look_trouble.ended()
+            if told := self._causes.look(view, self._rules, now_ms()):
+                self._send(told)
+                self._remember()
+            if time.monotonic() - told_at_s >= LASTS_S:
+                told_at_s = time.monotonic()
+                self._send(self._causes.lasting({one.group_id: one for one in view.groups}, now_ms()))
+
+    def _send(self, told: Sequence[Notification]) -> None:
+        for one in self._senders:
+            takes_lasting = one.webhook.format == "alertmanager"
+            wanted = [
+                note
+                for note in told
+                if one.webhook.wants(note.group_id, note.verdict) and (note.event != "lasts" or takes_lasting)
+            ]
+            if wanted:
+                one.send(wanted)
+
+    def _reread_rules(self) -> None:
+        """Read the rules again if their file has changed; one that is not valid changes nothing."""
+        stamp = _stamp_of(self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            rules = read_rules(self._file)
+        except InvalidUsage as problem:
+            self._rules_trouble.began(f"{problem}; the rules of before stay in effect")
+            return
+        self._rules_trouble.ended()
+        has_changed = (rules.webhooks, rules.secrets) != (self._rules.webhooks, self._rules.secrets)
+        self._rules = rules
+        log.info("read the notifications in %s again: webhooks: %d, silences: %d", self._file, *_sizes(rules))
+        if has_changed:
+            self._end_senders()
+            self._begin_senders()
+
+    def _begin_senders(self) -> None:
+        self._senders = [
+            WebhookThread(one, self._rules.secrets.get(one.name), self._sender, self._counter)
+            for one in self._rules.webhooks
+        ]
+        for sender in self._senders:
+            sender.start()
+
+    def _end_senders(self) -> None:
+        for sender in self._senders:
+            sender.stop()
+        for sender in self._senders:
+            sender.join(_GOODBYE_S)
+
+    def _remember(self) -> None:
+        written = self._memory_file.with_suffix(".new")
+        try:
+            written.write_bytes(msgspec.json.encode(self._causes.memory))
+            written.replace(self._memory_file)
+        except OSError as error:
+            self._memory_trouble.began(
+                f"cannot write {self._memory_file}: {error.strerror or error}; a restart will tell causes again"
+            )
+        else:
+            self._memory_trouble.ended()
+
+
+def _remembered(path: Path) -> list[Memory]:
+    """Return what an earlier process has told; nothing if that cannot be read."""
+    with suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=list[Memory])
+    return []
+
+
+def _sizes(rules: Rules) -> tuple[int, int]:
+    return len(rules.webhooks), len(rules.silences)
+
+
+def _stamp_of(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
