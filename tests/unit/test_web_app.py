@@ -98,9 +98,26 @@ def test_the_list_is_cut_by_limit_and_offset(site):
     assert ([one["group_id"] for one in answer["groups"]], answer["total"]) == (["billing"], 2)
 
 
+def test_a_topic_shows_the_groups_that_read_it(site):
+    """The most urgent one first; other topics stay away from a search."""
+    topics = {one["topic"]: one["groups"] for one in json.loads(get(f"{site}/api/topics")[2])["topics"]}
+    groups = {one["group_id"]: one for one in json.loads(get(f"{site}/api/groups")[2])["groups"]}
+    expected = {topic for one in groups.values() for topic in one["topics"]}
+    page = get(f"{site}/topics?q=ORD")[2]
+
+    assert topics.keys() == expected
+    assert topics["orders"] == {name: one["verdict"] for name, one in groups.items() if "orders" in one["topics"]}
+    assert list(topics["orders"]) == [name for name in groups if "orders" in groups[name]["topics"]]
+    assert '<tr id="t-orders">' in page
+    assert '<a href="/groups/billing">billing</a>' in page
+    assert "No group reads a topic with the text" in get(f"{site}/topics?q=nothing")[2]
+    assert "orders" not in json.loads(get(f"{site}/api/topics?q=nothing")[2])["topics"]
+
+
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
+        ("/topics?page=0", "page is '0'; it must be a number from 1"),
         ("/?sort=size", "sort is 'size'; it must be one of: verdict, name"),
         ("/api/groups?verdict=ill", "verdict is 'ill'; it must be one of: attention, abandoned, stalled"),
         ("/?page=0", "page is '0'; it must be a number from 1"),
@@ -122,7 +139,7 @@ def test_an_unknown_group_is_not_found(site):
 
 
 def test_every_answer_forbids_other_sources_and_inline_scripts(site):
-    for path in ("/", "/groups/billing", "/api/groups", "/static/live.js", "/nothing"):
+    for path in ("/", "/topics", "/groups/billing", "/api/groups", "/static/live.js", "/nothing"):
         headers = get(site + path)[1].headers
         assert headers["Content-Security-Policy"].startswith("default-src 'self'; ")
         assert headers["X-Content-Type-Options"] == "nosniff"

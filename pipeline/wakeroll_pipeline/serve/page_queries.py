@@ -99,6 +99,40 @@ class GroupsQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "descending" if (sort in _LARGEST_FIRST) != self.reverse else "ascending"
 
 
+class TopicRow(Struct, frozen=True, kw_only=True):
+    """A topic, and the groups that subscribe it."""
+
+    topic: str
+    groups: Sequence[GroupSummary]
+    """The most urgent verdict first, then by name."""
+
+    @property
+    def members(self) -> int:
+        """Number of members of these groups, whatever else they read."""
+        return sum(one.members for one in self.groups)
+
+
+class TopicsQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The query of the list of topics."""
+
+    q: str = ""
+    """Text that the name of the topic contains, in any case."""
+    page: int = 1
+
+    def rows(self, groups: Sequence[GroupSummary]) -> list[TopicRow]:
+        """Return the matching topics by name, with their groups."""
+        text, found = self.q.casefold().strip(), dict[str, list[GroupSummary]]()
+        for group in GroupsQuery().ordered(groups):
+            for topic in group.topics:
+                if text in topic.casefold():
+                    found.setdefault(topic, []).append(group)
+        return [TopicRow(topic=topic, groups=its) for topic, its in sorted(found.items())]
+
+    def params(self, **changes: Any) -> dict[str, str]:
+        """Return the query as parameters of an address, with changes; defaults are left out."""
+        return _params(structs.replace(self, **changes))
+
+
 class GroupQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The query of the page of one group."""
 
@@ -143,6 +177,15 @@ def groups_query(params: Mapping[str, str]) -> GroupsQuery:
                 page=_number(params, "page"),
             )
     raise InvalidUsage(f"sort is {sort!r}; it must be one of: {', '.join(SORTS)}")
+
+
+def topics_query(params: Mapping[str, str]) -> TopicsQuery:
+    """Read the query of the list of topics.
+
+    Raises:
+        InvalidUsage: the page number is not valid.
+    """
+    return TopicsQuery(q=params.get("q", "")[:255], page=_number(params, "page"))
 
 
 def group_query(params: Mapping[str, str]) -> GroupQuery:

@@ -8,7 +8,7 @@ from msgspec import structs
 from wakeroll_model.strategies import pinned
 from wakeroll_pipeline.live.verdicts import KINDS
 from wakeroll_pipeline.live.view_structs import Health
-from wakeroll_pipeline.serve.page_queries import GroupQuery, GroupsQuery, slice_of
+from wakeroll_pipeline.serve.page_queries import GroupQuery, GroupsQuery, TopicsQuery, slice_of
 from wakeroll_pipeline.serve.templating import environment
 from wakeroll_pipeline.serve.view_source import Stamp, ViewSource
 from wakeroll_pipeline.serve.what_if_query import WhatIfQuery, strategy_names
@@ -22,6 +22,7 @@ Regions = Mapping[str, str]
 """Name of a region -> its HTML."""
 _Key = tuple[object, ...]
 
+TOPICS_REGIONS = ("status", "topics")
 GROUPS_REGIONS = ("status", "filters", "groups")
 GROUP_REGIONS = (
     "status", "head", "queues", "members", "matrix", "lanes", "rebalances", "whatif", "holds", "rejections",
@@ -51,6 +52,12 @@ class PageRegions:
         health = self.source.health()
         stamp = (self.source.groups_stamp(), _stamp_of(health))
         return self._once(("groups", query), stamp, lambda: self._groups(query))
+
+    def topics(self, query: TopicsQuery) -> Regions:
+        """Return the regions of the list of topics."""
+        health = self.source.health()
+        stamp = (self.source.groups_stamp(), _stamp_of(health))
+        return self._once(("topics", query), stamp, lambda: self._topics(query))
 
     def group(self, group_id: str, query: GroupQuery) -> Regions | None:
         """Return the regions of the page of a group; None if there is no such group."""
@@ -98,6 +105,12 @@ class PageRegions:
             "known": len(view.groups),
         }
         return self._render("groups", GROUPS_REGIONS, values)
+
+    def _topics(self, query: TopicsQuery) -> Regions:
+        view = self.source.groups()
+        shown = slice_of(query.rows(view.groups), query.page)
+        values = {"health": view.health, "query": query, "shown": shown, "known": len(view.groups)}
+        return self._render("topics", TOPICS_REGIONS, values)
 
     def _group(self, group_id: str, query: GroupQuery) -> Regions:
         view = self.source.group(group_id)

@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.live.verdicts import Kind
 from wakeroll_pipeline.live.view_structs import GroupSummary, Health
 from wakeroll_pipeline.metrics import health as process_health
 from wakeroll_pipeline.serve.access.gate import Gate
@@ -30,7 +31,14 @@ from wakeroll_pipeline.serve.history import History
 from wakeroll_pipeline.serve.history_pages import HistoryPages
 from wakeroll_pipeline.serve.no_answer import NoAnswer
 from wakeroll_pipeline.serve.page_builder import PageBuilder, json_answer
-from wakeroll_pipeline.serve.page_queries import GroupQuery, GroupsQuery, group_query, groups_query
+from wakeroll_pipeline.serve.page_queries import (
+    GroupQuery,
+    GroupsQuery,
+    TopicsQuery,
+    group_query,
+    groups_query,
+    topics_query,
+)
 from wakeroll_pipeline.serve.page_regions import PageRegions, Regions
 from wakeroll_pipeline.serve.security_headers import SecurityHeaders
 from wakeroll_pipeline.serve.templating import link
@@ -39,6 +47,23 @@ from wakeroll_pipeline.serve.view_source import ViewSource
 _STATIC = Path(__file__).parent / "static"
 _MOST_ROWS = 1_000
 """Most groups in one answer of the JSON endpoint."""
+
+
+class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic in the answer of ``/api/topics``."""
+
+    topic: str
+    groups: dict[str, Kind]
+    """Group that subscribes it -> its verdict, the most urgent one first."""
+
+
+class TopicsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of ``/api/topics``."""
+
+    health: Health
+    total: int
+    """Number of topics that match."""
+    topics: Sequence[TopicAnswer]
 
 
 class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,12 +119,15 @@ class WebApp:
         self.app = Starlette(
             routes=[
                 Route("/", self.groups_page, name="groups"),
+                Route("/topics", self.topics_page),
                 Route("/groups", lambda _: RedirectResponse("/")),
                 Route("/groups/{group_id}", self.group_page),
                 *HistoryPages(self._pages).routes,
                 Route("/events/groups", self.groups_events),
+                Route("/events/topics", self.topics_events),
                 Route("/events/groups/{group_id}", self.group_events),
                 Route("/api/groups", self.groups_json),
+                Route("/api/topics", self.topics_json),
                 Route("/api/groups/{group_id}", self.group_json),
                 *(() if gate is None else LoginPages(gate, self._pages.plain_page).routes),
                 *(() if self._changes is None else self._changes.routes),
@@ -130,6 +158,12 @@ class WebApp:
         regions, events = views.groups(query), _with_query("/events/groups", request)
         return await self._pages.page(request, views, "groups.html", query=query, regions=regions, events=events)
 
+    async def topics_page(self, request: Request) -> Response:
+        """Return the list of topics with the groups that read them."""
+        query, views = topics_query(request.query_params), await self._pages.views(request)
+        regions, events = views.topics(query), _with_query("/events/topics", request)
+        return await self._pages.page(request, views, "topics.html", query=query, regions=regions, events=events)
+
     async def group_page(self, request: Request) -> Response:
         """Return the page of one group."""
         group_id, query = request.path_params["group_id"], group_query(request.query_params)
@@ -159,6 +193,11 @@ class WebApp:
         """Stream the changes of the list of groups."""
         query: GroupsQuery = groups_query(request.query_params)
         return self._stream(request, lambda views: views.groups(query))
+
+    async def topics_events(self, request: Request) -> Response:
+        """Stream the changes of the list of topics."""
+        query: TopicsQuery = topics_query(request.query_params)
+        return self._stream(request, lambda views: views.topics(query))
 
     async def group_events(self, request: Request) -> Response:
         """Stream the changes of the page of one group."""
@@ -203,6 +242,15 @@ class WebApp:
         limit = _whole(request.query_params, "limit", 100, _MOST_ROWS)
         offset = _whole(request.query_params, "offset", 0, 10_000_000)
         return json_answer(GroupsAnswer(health=view.health, total=len(found), groups=found[offset : offset + limit]))
+
+    async def topics_json(self, request: Request) -> Response:
+        """Return the topics whose names contain a text, with the names and verdicts of their groups."""
+        query, view = topics_query(request.query_params), (await self._pages.views(request)).source.groups()
+        topics = [
+            TopicAnswer(topic=row.topic, groups={one.group_id: one.verdict for one in row.groups})
+            for row in query.rows(view.groups)
+        ]
+        return json_answer(TopicsAnswer(health=view.health, topics=topics[:_MOST_ROWS], total=len(topics)))
 
     async def group_json(self, request: Request) -> Response:
         """Return one group as JSON."""
