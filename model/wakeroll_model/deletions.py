@@ -6,7 +6,7 @@ kept: they must not come back.
 
 from collections.abc import Iterable
 
-from wakeroll_model import assignment_limits, config
+from wakeroll_model import assignment_limits, config, offsets
 from wakeroll_model.decisions import Membership, Rejected
 from wakeroll_model.events import Delete
 from wakeroll_model.group import GroupSettings
@@ -31,7 +31,11 @@ def delete(turn: Turn, event: Delete) -> None:
         _delete_group(turn, event)
     else:
         group.resets = [*group.resets, event.request_id][-config.LAST_RESETS :]
-        for queue in dict.fromkeys(event.queues):
+        queues = list(dict.fromkeys(event.queues))
+        # A client may still drain them, and commit what it has processed: in an epoch of before, that is too old.
+        note = f"{event.by!r} deleted offsets, queues: {len(queues)}{event.reason and '; reason: '}{event.reason}"
+        offsets.begin_epoch(turn, "reset", len(queues), note)
+        for queue in queues:
             offsets_of(group).delete_offset(turn, queue, event.reason, event.by)
 
 

@@ -1,4 +1,4 @@
-"""The file with the rules of notifications: which webhooks hear of which verdicts, and what is silenced."""
+"""The file with the rules of notifications: which webhooks receive which verdicts, and what is silenced."""
 
 import base64
 import binascii
@@ -40,17 +40,17 @@ class Webhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     groups: Patterns = ("*",)
     verdicts: tuple[Kind, ...] = URGENT
     plane: bool = True
-    """Whether it hears of the control plane itself, such as ticks that do not come."""
+    """Whether it receives those of the control plane itself, such as ticks that do not come."""
     secret_file: str = ""
     """File with the secret that signs each request, relative to the rules; empty: requests are not signed."""
 
     def wants(self, group_id: str, verdict: str) -> bool:
-        """Return whether it hears of a verdict; `group_id` is empty for the control plane itself."""
+        """Return whether it receives a verdict; `group_id` is empty for the control plane itself."""
         return (verdict in self.verdicts and matches(group_id, self.groups)) if group_id else self.plane
 
 
 class Silence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Groups of which nobody hears for a time."""
+    """Groups of which nobody is notified for a time."""
 
     groups: Patterns
     verdicts: tuple[Kind, ...] = ()
@@ -85,7 +85,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     """One cause of a group is told at most once in this time (ms)."""
 
     def is_watched(self, group_id: str, verdict: str) -> bool:
-        """Return whether any webhook hears of a verdict."""
+        """Return whether any webhook receives a verdict."""
         return any(one.wants(group_id, verdict) for one in self.webhooks)
 
     def is_silent(self, group_id: str, verdict: str, now_ms: int) -> bool:

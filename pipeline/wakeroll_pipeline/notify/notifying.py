@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 5.0
 """Interval of the looks at the verdicts (s)."""
 LASTS_S = 60.0
-"""Interval (s) at which Alertmanager hears again of what lasts: without that, it takes an alert for resolved."""
+"""Interval (s) at which Alertmanager receives again what lasts: without that, it takes an alert for resolved."""
 _GOODBYE_S = 1.0
 
 
