@@ -11,11 +11,28 @@ from tests.support.simulation.polling.polling_simulation import POLLING
 TRIES = 40
 """Worlds for each mutant; most are found in the first one."""
 
+SLOW = {
+    "an epoch of others is proof",
+    "no self-fence",
+    "no grace",
+    "an inbox that was created again counts as read",
+    "revoke timeout never comes",
+    "who must give up may lock",
+    "one record of others is proof",
+    "a client is kept out for ever",
+    "a reset of what is given up is undone",
+    "a shorter revoke timeout counts at once",
+    "an old life may lock",
+    "lives are forgotten early",
+}
+"""Mutants that take 3 to 20 s each, half of the time of all: `make test-operate` plants them."""
+
 ALL = (*((GROUPS, one) for one in MUTANTS), *((POLLING, one) for one in POLLING_MUTANTS))
 
 
 def named(*pairs):
-    return [pytest.param(*pair, id=pair[1].name) for pair in pairs]
+    slow = {True: pytest.mark.operate, False: ()}
+    return [pytest.param(*pair, id=pair[1].name, marks=slow[pair[1].name in SLOW]) for pair in pairs]
 
 
 @pytest.mark.parametrize(("simulation", "mutant"), named(*(pair for pair in ALL if pair[1].name not in UNSEEN)))
@@ -39,4 +56,5 @@ def test_there_are_enough_mutants():
 
     assert len(names) == len(set(names))
     assert UNSEEN.keys() <= set(names)
+    assert set(names) >= SLOW
     assert len(MUTANTS) - len(UNSEEN) >= 35

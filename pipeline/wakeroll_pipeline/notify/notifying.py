@@ -141,8 +141,9 @@ class Notifying(threading.Thread):
     def _end_senders(self) -> None:
         for sender in self._senders:
             sender.stop()
-        for sender in self._senders:
-            sender.join(_GOODBYE_S)
+        until_s = time.monotonic() + _GOODBYE_S
+        for sender in self._senders:  # one that waits for an answer ends with the process
+            sender.join(max(until_s - time.monotonic(), 0))
 
     def _remember(self) -> None:
         written = self._memory_file.with_suffix(".new")
