@@ -31,8 +31,8 @@ ALL = (*((GROUPS, one) for one in MUTANTS), *((POLLING, one) for one in POLLING_
 
 
 def named(*pairs):
-    slow = {True: pytest.mark.operate, False: ()}
-    return [pytest.param(*pair, id=pair[1].name, marks=slow[pair[1].name in SLOW]) for pair in pairs]
+    marks = dict.fromkeys(SLOW, pytest.mark.operate)
+    return [pytest.param(*pair, id=pair[1].name, marks=marks.get(pair[1].name, ())) for pair in pairs]
 
 
 @pytest.mark.parametrize(("simulation", "mutant"), named(*(pair for pair in ALL if pair[1].name not in UNSEEN)))

@@ -116,7 +116,9 @@ def test_the_shards_are_divided_and_groups_go_on(spark, broker, tmp_path, wakero
     }
     with pytest.raises(InvalidTopics, match="has 8 partitions, `partitions` is 4"):
         ensure_topics(old.connection, inbox_partitions=old.inbox_partitions)
-    assert reshard(spark, old, 8).positions == {}, "a second attempt finds that all is done"
+    code, said, complaint = wakeroll("reshard", "--partitions", "8", "--json", "--bootstrap", old.bootstrap)
+    assert code == 0, complaint
+    assert json.loads(said) == {"partitions": 8, "positions": [], "published": 0}, "all is done already"
     refuse_to_forget(new)
     refuse_foreign(new.checkpoint("record"), (*topics_of(new), new.connection.topics.decisions), 8, may_grow=True)
 

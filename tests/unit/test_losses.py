@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import jsonschema
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -19,6 +20,7 @@ from tests.support.ledgers import PARTITIONS, a_day
 from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
 from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
+from wakeroll_pipeline.cli.answer_schemas import answer_schemas
 from wakeroll_pipeline.cli.app import run_app
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of
 from wakeroll_pipeline.ledger.chains import Chains, gathered_lines
@@ -91,6 +93,16 @@ def check(home: Path, capsys: pytest.CaptureFixture[str]) -> tuple[object, dict[
     return code, broken, {one["name"]: one["reason"] for one in rules if one["status"] == "skipped"}
 
 
+def repaired(home: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Return the answer of `repair --json`, which asks nothing."""
+    capsys.readouterr()
+    code = run("repair", "--home", str(home), "--json", *words)
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    jsonschema.validate(answer, answer_schemas()["repair.json"])
+    assert answer["exit_code"] == code
+    return answer
+
+
 def of_shard(partition: int, *offsets: int) -> Callable[[Row], bool]:
     return lambda row: (
         (row["topic"].endswith(".groups"), row["partition"]) == (True, partition) and (row["offset"] in offsets)
@@ -111,6 +123,12 @@ def test_lost_records_are_on_record(home, capsys):
     assert code == 1
     assert {"events.chain", "events.offsets"} <= broken.keys()
 
+    capsys.readouterr()
+    answer = repaired(home, capsys)
+    assert (answer["exit_code"], answer["is_executed"], answer["left"]) == (1, True, 2)
+    assert [(one["table"], one["first"], one["last"], one["source"]) for one in answer["findings"]] == [
+        ("events", 4, 5, "")
+    ]
     assert run("repair", "--home", str(home), "--yes") == 1
     said = capsys.readouterr().out
     assert f"events of wakeroll.groups-{place}, 4 to 5: 2 rows missing, cannot be had again" in said
@@ -380,6 +398,10 @@ def test_a_deleted_snapshot_is_made_again(home, capsys):
     newest = max(row["offset"] for row in before if of_shard(place, row["offset"])(row))
     delete(home, SNAPSHOTS, of_shard(place, newest))
     assert check(home, capsys)[1].keys() == {"snapshots.chain"}
+    planned = repaired(home, capsys)
+    assert (planned["exit_code"], planned["is_executed"]) == (1, False)
+    assert planned["changes"] == [{"table": "snapshots", "deleted": 0, "appended": 1}]
+    assert check(home, capsys)[1].keys() == {"snapshots.chain"}, "it was only planned"
 
     assert run("repair", "--home", str(home), "--yes") == 0
 

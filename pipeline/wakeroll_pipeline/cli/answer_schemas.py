@@ -15,6 +15,8 @@ from wakeroll_pipeline.cli.json_answers import (
     MartsAnswer,
     PausedGroup,
     PlanAnswer,
+    RepairAnswer,
+    ReshardAnswer,
 )
 from wakeroll_pipeline.notify.notification_forms import Document
 from wakeroll_pipeline.questions.happenings import Happened
@@ -35,6 +37,8 @@ _ANSWERS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "deleted_group": (DeletedGroup, "`wakeroll delete-group --json`"),
     "deleted_offsets": (DeletedOffsets, "`wakeroll delete-offsets --json`"),
     "paused_group": (PausedGroup, "`wakeroll pause --json` and `resume --json`"),
+    "repair": (RepairAnswer, "`wakeroll repair --json`"),
+    "reshard": (ReshardAnswer, "`wakeroll reshard --json`"),
     "plan": (PlanAnswer, "`wakeroll reset-offsets --json`, `skip --json` and `import-offsets --json`"),
 }
 

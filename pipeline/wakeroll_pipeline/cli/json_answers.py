@@ -1,6 +1,7 @@
 """Answers of commands with ``--json``, as declarations; their JSON Schemas are in docs/schemas."""
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any
 
 from msgspec import Struct
@@ -234,3 +235,77 @@ class PlanAnswer(Struct, frozen=True, kw_only=True):
                 RecordedRow(queue=queue, client_id=client_id, offset=one.offset) for (queue, client_id), one in recorded
             ],
         )
+
+
+class FoundRows(Struct, frozen=True, kw_only=True):
+    """Rows of one stream of a table that have the same problem, and nothing sound between them."""
+
+    table: str
+    stream: str
+    """Shard with its era, like ``groups-3.1``."""
+    first: int
+    """First position: number of a decision and of a row that is made from it, or offset of a snapshot."""
+    last: int
+    rows: int
+    problem: str
+    """missing, wrong, doubled or damaged."""
+    source: str
+    """Rows from which these are made again, in words; empty if they cannot be had."""
+    detail: str
+    is_on_record: bool
+    """Whether the chain says since this repair that the rows are lost."""
+
+
+class ChangedTable(Struct, frozen=True, kw_only=True):
+    """The change that a repair makes to a table."""
+
+    table: str
+    deleted: int
+    """Keys that are deleted, before the others are appended."""
+    appended: int
+    """Rows that are appended."""
+
+
+class RepairedDay(Struct, frozen=True, kw_only=True):
+    """A day whose daily facts are computed again from its rows."""
+
+    day: date
+    differences: int
+    """Values that differ, and rows that are missing or should not be there."""
+
+
+class RepairAnswer(Struct, frozen=True, kw_only=True):
+    """The answer of `repair`."""
+
+    exit_code: int
+    is_executed: bool
+    """Whether the plan was carried out; without --yes, it is only shown."""
+    findings: Sequence[FoundRows]
+    changes: Sequence[ChangedTable]
+    """The changes that were carried out, or that are planned."""
+    days: Sequence[RepairedDay]
+    refused: Sequence[str]
+    """Tables that were not repaired: other rows differ from those that were written, and a repair would hide that."""
+    on_record: Sequence[str]
+    """Losses that were accepted before, as sentences."""
+    left: int
+    """Rows that cannot be had again, and are not on record as lost."""
+
+
+class FirstDecided(Struct, frozen=True, kw_only=True):
+    """The place in a control topic from which the new number of partitions decides."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class ReshardAnswer(Struct, frozen=True, kw_only=True):
+    """The answer of `reshard`."""
+
+    partitions: int
+    """The new number, which every process needs now."""
+    positions: Sequence[FirstDecided]
+    """Empty if an earlier attempt has divided the states already."""
+    published: int
+    """Decisions about the records before, which no coordinator had applied."""

@@ -3,18 +3,21 @@
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from wakeroll.errors import missing_extra
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS
+from wakeroll_pipeline.cli.json_answers import ChangedTable, FoundRows, RepairAnswer, RepairedDay
 from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
-from wakeroll_pipeline.cli.options import NamedBrokerOptions
+from wakeroll_pipeline.cli.options import AsJson, NamedBrokerOptions
 from wakeroll_pipeline.cli.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from wakeroll_pipeline.jobs.loss_plan import LossPlan
+    from wakeroll_pipeline.jobs.repair import Repaired
     from wakeroll_pipeline.jobs.repair_plan import Finding, RepairPlan, WrongDay
 
 out = Output(highlight=False)
@@ -33,13 +36,14 @@ def repair(
     deployment: NamedBrokerOptions,
     yes: Yes = False,
     accept_losses: AcceptLosses = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make missing, wrong and damaged rows of the tables again, while `run` is stopped; the plan is shown first.
 
     With --bootstrap, events and decisions come from Kafka as far as its log has them. Other decisions and snapshots
     come from a replay of events, assignments and offsets from decisions, daily facts from the rows of their day. Rows
     that cannot be had again can be recorded as lost. The exit code is 1 if the plan was not carried out, or rows are
-    lost and that is not on record.
+    lost and that is not on record. With --json nothing is asked: without --yes, the plan is only printed.
     """
     try:
         from wakeroll_pipeline.jobs.repair import repair as carry_out
@@ -49,25 +53,52 @@ def repair(
     settings = deployment.settings()
     asked: list[bool] = []
 
+    may_ask = not as_json and sys.stdin.isatty()
+
     def confirm(plan: "RepairPlan") -> bool:
-        _write(plan.findings)
-        _write(plan.days)
-        asked.append(yes or (sys.stdin.isatty() and typer.confirm("change the tables?")))
+        if not as_json:
+            _write(plan.findings)
+            _write(plan.days)
+        asked.append(yes or (may_ask and typer.confirm("change the tables?")))
         return asked[-1]
 
     def accept(plan: "LossPlan") -> bool:
-        _write(plan.findings)
-        return accept_losses or (
-            not yes and sys.stdin.isatty() and typer.confirm("record these rows as lost for ever?")
-        )
+        if not as_json:
+            _write(plan.findings)
+        return accept_losses or (not yes and may_ask and typer.confirm("record these rows as lost for ever?"))
 
     with reading(warehouse_of(settings)):
         done = carry_out(settings, confirm, accept)
+    is_declined = bool(asked) and not asked[-1]
     left = sum(one.rows for one in done.findings if not one.source and not one.is_on_record)
-    recorded = sum(one.rows for one in done.findings if one.is_on_record)
-    if asked and not asked[-1]:
+    code = BROKEN if is_declined or left else HOLDS
+    if as_json:
+        print(msgspec.json.encode(_answer(done, code, left, is_executed=not is_declined)).decode())
+    elif is_declined:
         out.print("nothing has changed; repeat the command with --yes to carry out the plan")
-        raise typer.Exit(BROKEN)
+    else:
+        _write_done(done, left)
+    raise typer.Exit(code)
+
+
+def _answer(done: "Repaired", exit_code: int, left: int, *, is_executed: bool) -> RepairAnswer:
+    return RepairAnswer(
+        exit_code=exit_code,
+        is_executed=is_executed,
+        findings=[FoundRows(**msgspec.structs.asdict(one)) for one in done.findings],
+        changes=[
+            ChangedTable(table=one.table.name, deleted=len(one.deleted), appended=len(one.appended))
+            for one in done.changes
+        ],
+        days=[RepairedDay(day=one.day, differences=one.differences) for one in done.days],
+        refused=[one.table.name for one in done.refused],
+        on_record=[one.text for one in done.on_record],
+        left=left,
+    )
+
+
+def _write_done(done: "Repaired", left: int) -> None:
+    """Print what a repair has changed, and what is left."""
     for change in done.changes:
         out.print(f"{change.table.name}: {len(change.deleted)} keys deleted, {len(change.appended)} rows appended")
     if done.days:
@@ -81,7 +112,7 @@ def repair(
     _write(one for one in done.findings if not one.source and one.problem == "doubled")
     for loss in done.on_record:
         out.print(loss.text, soft_wrap=True)
-    if recorded:
+    if recorded := sum(one.rows for one in done.findings if one.is_on_record):
         out.print(f"{recorded} rows are lost, and on record from now on")
     elif not done.changes and not done.days:
         out.print("nothing to repair" if not done.findings else "nothing else can be repaired from the tables")
@@ -91,7 +122,6 @@ def repair(
             "with --accept-losses",
             soft_wrap=True,
         )
-    raise typer.Exit(BROKEN if left else HOLDS)
 
 
 def _write(findings: "Iterable[Finding | WrongDay]") -> None:

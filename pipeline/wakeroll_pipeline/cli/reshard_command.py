@@ -2,11 +2,14 @@
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from wakeroll_model.config import METADATA_MS
+from wakeroll_pipeline.cli.json_answers import FirstDecided, ReshardAnswer
 from wakeroll_pipeline.cli.open_ledger import session
 from wakeroll_pipeline.cli.options import (
+    AsJson,
     BrokerOptions,
     Checkpoints,
     Machines,
@@ -49,6 +52,7 @@ def reshard(
     machines: Machines = None,
     replica: Replica = None,
     checkpoints: Checkpoints = None,
+    as_json: AsJson = False,
 ) -> None:
     """Raise the number of partitions and shards, while no coordinator runs; the next `run` continues with it."""
     from wakeroll_pipeline.jobs.reshard import refuse_number
@@ -60,6 +64,14 @@ def reshard(
     require_rights(settings.connection, ["resharder"])
     with session(settings, out) as spark:
         done = divide(spark, settings, partitions, round(metadata * 1_000))
+    if as_json:
+        positions = [
+            FirstDecided(topic=topic, partition=partition, offset=offset)
+            for (topic, partition), offset in sorted(done.positions.items())
+        ]
+        answer = ReshardAnswer(partitions=partitions, positions=positions, published=done.published)
+        print(msgspec.json.encode(answer).decode())
+        return
     for (topic, partition), offset in sorted(done.positions.items()):
         out.print(f"{topic}-{partition}: from offset {offset} on, {partitions} partitions decide", soft_wrap=True)
     if done.positions:
