@@ -10,7 +10,9 @@ from rich.cells import cell_len
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, a_day
 from wakeroll.connection import Topics
-from wakeroll_pipeline.cli.group_screens import group_screen, groups_screen
+from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.cli.group_screens import group_screen, groups_screen, member_screen
+from wakeroll_pipeline.cli.live_answer import of_member
 from wakeroll_pipeline.cli.text_table import Line
 from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.live.live_model import LiveModel
@@ -61,6 +63,37 @@ def test_a_group_shows_owners_members_and_rebalances(billing):
     for one in billing.members:
         assert one.client_id in text
     assert f"epoch {billing.rebalances[0].epoch}, " in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_member_is_shown_with_its_queues_and_no_others(billing, model, width):
+    """In a broadcasting group, those are all queues of its topics."""
+    view = of_member(billing, "c3")
+    text = "\n".join(lines_of(member_screen(view, width), width))
+    audit = model.group_view("audit", time.monotonic())
+
+    assert [one.client_id for one in view.members] == ["c3"]
+    assert view.queues == [one for one in billing.queues if "c3" in (one.owner, one.next_owner)]
+    assert text.count("orders-") == len(view.queues) > 0
+    assert f"instance {view.members[0].instance_id}, heartbeat " in text
+    assert "member of billing, joined " in text
+    assert "subscribes orders" in text
+    alone = structs.replace(audit.members[0], client_id="alone")
+    broadcasting = structs.replace(
+        audit, summary=structs.replace(audit.summary, mode="broadcasting"), members=[*audit.members, alone]
+    )
+    assert of_member(broadcasting, "alone").queues == audit.queues
+
+
+def test_a_member_that_does_not_exist_is_told_with_similar_names(billing):
+    for name, sentence in (
+        ("c33", r"no member 'c33' in group 'billing'; did you mean c3\?"),
+        ("nobody", "no member 'nobody' in group 'billing'; the members are: c3"),
+    ):
+        with pytest.raises(InvalidUsage, match=sentence):
+            of_member(billing, name)
+    with pytest.raises(InvalidUsage, match="no member 'c3' in group 'billing', which has none"):
+        of_member(structs.replace(billing, members=[]), "c3")
 
 
 @pytest.mark.parametrize("height", [12, 16, 24, 50])

@@ -6,9 +6,9 @@ import typer
 from msgspec import UNSET
 
 from wakeroll_pipeline.cli.group_answers import DescribeAnswer, EndedWaits
-from wakeroll_pipeline.cli.group_screens import SHOWN_REBALANCES, group_screen, section
+from wakeroll_pipeline.cli.group_screens import SHOWN_REBALANCES, group_screen, member_screen, section
 from wakeroll_pipeline.cli.group_tables import hold_columns
-from wakeroll_pipeline.cli.live_answer import group_model, provenance, view_of
+from wakeroll_pipeline.cli.live_answer import group_model, of_member, provenance, view_of
 from wakeroll_pipeline.cli.options import AsJson, GroupName, LiveOptions, LogAt
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.text_table import write_lines
@@ -17,17 +17,25 @@ from wakeroll_pipeline.cli.waits import WAITS_MS, waits_columns, waits_of
 out = Output(highlight=False)
 
 Holds = Annotated[bool, typer.Option("--holds", help="Also show the held pulls, and what ended earlier pulls.")]
+Member = Annotated[
+    str | None,
+    typer.Option(
+        "--member", metavar="CLIENT", help="Show this member only, with all that is known of it.", show_default=False
+    ),
+]
 
 
 def describe(
     deployment: LiveOptions,
     group: GroupName,
+    member: Member = None,
     holds: Holds = False,
     at: LogAt = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one group: the owner of each queue, since when and why, the members, and the last five rebalances.
 
+    With --member, show one member: where it runs and since when, what it subscribes and has received, and its queues.
     With --bootstrap, the answer comes from Kafka, as of now, with the rebalances of the last hour.
     """
     with group_model(deployment.settings(), out, group, at) as (model, ledger):
@@ -40,13 +48,16 @@ def describe(
             if holds:
                 with ledger.within(now_ms - WAITS_MS, at) as recent:
                     waits = waits_of(recent, group, now_ms - WAITS_MS, now_ms)
+    if member is not None:
+        view = of_member(view, member)
     if as_json:
         ended = UNSET if waits is None else [EndedWaits(**one.as_dict()) for one in waits]
         shown = {name: getattr(view, name) for name in view.__struct_fields__}
         write_document(DescribeAnswer(**shown, **provenance(model, view.health), ended_waits=ended))
         return
     width = out.size.width
-    lines = group_screen(view, width, is_unicode=out.encoding.startswith("utf"))
+    screen = group_screen if member is None else member_screen
+    lines = screen(view, width, is_unicode=out.encoding.startswith("utf"))
     if holds:
         lines += section(hold_columns(view.holds, now_ms), width)
     if waits is not None:

@@ -10,12 +10,19 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from wakeroll_pipeline.cli.group_tables import counted, group_columns, member_columns, queue_columns, rebalance_columns
+from wakeroll_pipeline.cli.group_tables import (
+    counted,
+    group_columns,
+    member_columns,
+    queue_columns,
+    rebalance_columns,
+    rival_text,
+)
 from wakeroll_pipeline.cli.output import clock_text
 from wakeroll_pipeline.cli.styled_text import curve, head_text, notice_texts, plain_text, verdict_text
 from wakeroll_pipeline.cli.text_table import Column, Line, Lines, table_lines
-from wakeroll_pipeline.live.view_structs import GroupsView, GroupView, Health, QueueRow
-from wakeroll_pipeline.live.view_text import lag_text
+from wakeroll_pipeline.live.view_structs import GroupsView, GroupView, Health, MemberRow, QueueRow
+from wakeroll_pipeline.live.view_text import ago, epoch_text, lag_text
 
 _Row = TypeVar("_Row")
 
@@ -64,6 +71,34 @@ def group_screen(view: GroupView, width: int, height: int | None = None, *, is_u
     ):
         lines += section(columns, width, share, noun)
     return lines
+
+
+def member_screen(view: GroupView, width: int, *, is_unicode: bool = True) -> list[Line]:
+    """Return the screen of the only member in the view of a group, with its queues."""
+    now_ms, lines = view.health.as_of_ms, head_lines(view.health, width)
+    lines += _wrapped(_of_member(view.members[0], view, now_ms), width)
+    return lines + section(queue_columns(view.queues, now_ms, is_unicode=is_unicode), width, None, "queue")
+
+
+def _of_member(one: MemberRow, view: GroupView, now_ms: int) -> Iterator[Text]:
+    """Yield the lines about a member."""
+    joined = "" if one.joined_ms is None else f", joined {clock_text(one.joined_ms)}"
+    ends = f"its session ends {clock_text(one.session_ends_ms)}"
+    subscriptions = [f"{it.topic} {it.expression if it.expression != '*' else ''}".strip() for it in one.subscriptions]
+    labels = [f"{name}={value}" for name, value in one.labels.items()]
+    where = {"host": one.host, "version": one.app_version, "sdk": one.sdk, "labels": ", ".join(labels)}
+    wishes = {"strategy": one.strategy, "room": one.room, "consume_from": one.consume_from, "weight": f"{one.weight:g}"}
+    yield Text.assemble(plain_text(one.client_id, "bold"), plain_text(f"  member of {view.summary.group_id}{joined}"))
+    yield plain_text(f"instance {one.instance_id}, heartbeat {ago(one.seen_ms, now_ms)} ago, {ends}")
+    for words in (where, wishes):
+        if known := [f"{name} {value}" for name, value in words.items() if value]:
+            yield plain_text(", ".join(known))
+    yield plain_text(f"subscribes {', '.join(subscriptions)}")
+    shown = epoch_text(one.shown_epoch, one.sent_epoch)
+    queues = f"{_count(one.queues, 'queue')}, {one.releasing} to release, {one.waiting} awaited"
+    yield plain_text(f"has received epoch {shown}; {queues}, lag {lag_text(one.lag_messages, one.lag_unknown)}")
+    for note in filter(None, (one.leaving, one.conflict, rival_text(one))):
+        yield plain_text(note, "yellow")
 
 
 def section(columns: Sequence[Column], width: int, share: int | None = None, noun: str = "") -> list[Line]:

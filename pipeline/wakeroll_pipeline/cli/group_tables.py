@@ -98,7 +98,7 @@ def member_columns(rows: Sequence[MemberRow], now_ms: int) -> list[Column]:
         Column("host", [plain(one.host or UNKNOWN) for one in rows], rank=3),
         Column("joined", [_known_time(one.joined_ms) for one in rows], rank=6),
         Column("topics", [plain(", ".join(sub.topic for sub in one.subscriptions)) for one in rows], rank=7),
-        *_notes(["; ".join(filter(None, (one.leaving, one.conflict, _rival(one)))) for one in rows]),
+        *_notes(["; ".join(filter(None, (one.leaving, one.conflict, rival_text(one)))) for one in rows]),
     ]
 
 
@@ -165,7 +165,8 @@ def _owner(row: QueueRow) -> Text | str:
     return owner
 
 
-def _rival(row: MemberRow) -> str:
+def rival_text(row: MemberRow) -> str:
+    """Return that another instance wants the name of a member; empty if none does."""
     return f"instance {row.rival} wants this client id" if row.rival else ""
 
 

@@ -20,7 +20,7 @@ from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll_model.signing import Keys
 from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
-from wakeroll_pipeline.ledger.known_groups import unknown_group
+from wakeroll_pipeline.ledger.known_groups import unknown_group, unknown_member
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -151,6 +151,28 @@ def view_of(model: "LiveModel", group_id: str) -> "GroupView":
     if view is None:
         raise InvalidUsage(unknown_group(group_id, model.names()))
     return view
+
+
+def of_member(view: "GroupView", client_id: str) -> "GroupView":
+    """Return the part of the view of a group that is about one member: its queues, and those that it waits for.
+
+    In a broadcasting group, each member reads all queues of its topics.
+
+    Raises:
+        InvalidUsage: there is no such member; the message names some, or suggests similar names.
+    """
+    members = [one for one in view.members if one.client_id == client_id]
+    if not members:
+        raise InvalidUsage(unknown_member(client_id, view.summary.group_id, [one.client_id for one in view.members]))
+    topics = {one.topic for one in members[0].subscriptions}
+    is_broadcasting = view.summary.mode == "broadcasting"
+    queues = [
+        one
+        for one in view.queues
+        if client_id in (one.owner, one.next_owner) or (is_broadcasting and one.topic in topics)
+    ]
+    holds = [one for one in view.holds if one.client_id == client_id]
+    return structs.replace(view, members=members, queues=queues, holds=holds)
 
 
 def _tick_of(model: "LiveModel") -> int | None:

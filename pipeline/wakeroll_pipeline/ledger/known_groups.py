@@ -33,6 +33,22 @@ def unknown_group(group_id: str | None, names: Sequence[str]) -> str:
     return f"no group {group_id!r}; the groups are: {', '.join(names) or 'none yet'}"
 
 
+def unknown_member(client_id: str, group_id: str, names: Sequence[str]) -> str:
+    """Return the sentence about a client that is no member of a group, with the members' names.
+
+    >>> unknown_member("c11", "billing", ["c1", "c2"])
+    "no member 'c11' in group 'billing'; did you mean c1?"
+    >>> unknown_member("x", "billing", [])
+    "no member 'x' in group 'billing', which has none"
+    """
+    what = f"no member {client_id!r} in group {group_id!r}"
+    if near := difflib.get_close_matches(client_id, names, n=_NEAR):
+        return f"{what}; did you mean {' or '.join(near)}?"
+    if len(names) > _FEW:
+        return f"{what}, and no similar name; `wakeroll describe {group_id}` lists all {len(names)}"
+    return f"{what}; the members are: {', '.join(sorted(names))}" if names else f"{what}, which has none"
+
+
 def refuse_unknown_group(ledger: Ledger, group_id: str) -> None:
     """Reject the name of a group that does not exist.
 
