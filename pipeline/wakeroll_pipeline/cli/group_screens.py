@@ -87,10 +87,15 @@ def _of_member(one: MemberRow, view: GroupView, now_ms: int) -> Iterator[Text]:
     subscriptions = [f"{it.topic} {it.expression if it.expression != '*' else ''}".strip() for it in one.subscriptions]
     labels = [f"{name}={value}" for name, value in one.labels.items()]
     where = {"host": one.host, "version": one.app_version, "sdk": one.sdk, "labels": ", ".join(labels)}
-    wishes = {"strategy": one.strategy, "room": one.room, "consume_from": one.consume_from, "weight": f"{one.weight:g}"}
+    preferences = {
+        "strategy": one.strategy,
+        "room": one.room,
+        "consume_from": one.consume_from,
+        "weight": f"{one.weight:g}",
+    }
     yield Text.assemble(plain_text(one.client_id, "bold"), plain_text(f"  member of {view.summary.group_id}{joined}"))
     yield plain_text(f"instance {one.instance_id}, heartbeat {ago(one.seen_ms, now_ms)} ago, {ends}")
-    for words in (where, wishes):
+    for words in (where, preferences):
         if known := [f"{name} {value}" for name, value in words.items() if value]:
             yield plain_text(", ".join(known))
     yield plain_text(f"subscribes {', '.join(subscriptions)}")
