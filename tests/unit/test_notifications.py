@@ -430,8 +430,13 @@ BEGIN = '[[webhooks]]\nname = "ops"\nurl = "https://ops.example/hook"\n'
         ("", "Object missing required field `webhooks`"),
         ("webhooks = []", "Expected `array` of length >= 1"),
         ("[[webhooks", "not valid"),
-        ('[[webhooks]]\nname = "ops"\nurl = "ops.example"', "the url of the webhook 'ops' .* must begin with https://"),
-        ('[[webhooks]]\nname = "ops"\nurl = "file:///etc/passwd"', "must begin with https://"),
+        (
+            '[[webhooks]]\nname = "ops"\nurl = "ops.example"',
+            "the url of the webhook 'ops' .* must be like https://host:port/path",
+        ),
+        ('[[webhooks]]\nname = "ops"\nurl = "file:///etc/passwd"', "must be like https://host:port/path"),
+        ('[[webhooks]]\nname = "ops"\nurl = "https://a:99999/"', "must be like https://host:port/path"),
+        ('[[webhooks]]\nname = "ops"\nurl = "https://a/é"', "must be like https://host:port/path"),
         ('[[webhooks]]\nname = "a b"\nurl = "https://a"', "name"),
         (BEGIN + BEGIN, "two webhooks have the name 'ops'"),
         (BEGIN + 'format = "teams"', "Invalid enum value 'teams'"),
@@ -447,6 +452,15 @@ BEGIN = '[[webhooks]]\nname = "ops"\nurl = "https://ops.example/hook"\n'
 def test_rules_that_are_not_valid_are_refused_with_the_name_of_what_is_wrong(tmp_path, text, sentence):
     with pytest.raises(InvalidUsage, match=sentence):
         read_rules(written(tmp_path, text))
+
+
+def test_a_file_that_is_no_text_is_refused_and_a_silence_of_long_ago_is_over(tmp_path):
+    (tmp_path / "notify.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidUsage, match="are not valid: 'utf-8' codec"):
+        read_rules(tmp_path / "notify.toml")
+
+    old = BEGIN + '[[silences]]\ngroups = ["*"]\nuntil = 0001-01-02T00:00:00Z'
+    assert not read_rules(written(tmp_path, old)).is_silent("billing", "stalled", 0)
 
 
 @pytest.mark.parametrize(

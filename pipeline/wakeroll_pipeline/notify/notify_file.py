@@ -4,7 +4,7 @@ import base64
 import binascii
 import stat
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
-from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.time_text import duration_ms_of
 from wakeroll_pipeline.live.verdicts import Kind
@@ -61,7 +60,7 @@ class Silence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def covers(self, group_id: str, verdict: str, now_ms: int) -> bool:
         """Return whether it silences a verdict now (epoch ms)."""
-        is_over = self.until is not None and now_ms >= EpochMs.of(self.until)
+        is_over = self.until is not None and datetime.fromtimestamp(now_ms / 1_000, UTC) >= self.until
         return not is_over and matches(group_id, self.groups) and (not self.verdicts or verdict in self.verdicts)
 
 
@@ -108,14 +107,14 @@ def read_rules(path: Path) -> Rules:
         found = msgspec.toml.decode(path.read_bytes(), type=_File)
     except OSError as error:
         raise InvalidUsage(f"cannot read the notifications in {path}: {error.strerror or error}") from None
-    except msgspec.DecodeError as error:  # a value that is not valid, or no TOML
+    except (msgspec.DecodeError, UnicodeError) as error:  # a value that is not valid, or no TOML
         raise InvalidUsage(f"the notifications in {path} are not valid: {error}") from None
     names = [one.name for one in found.webhooks]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InvalidUsage(f"the notifications in {path} are not valid: two webhooks have the name {double!r}")
     for one in found.webhooks:
         if not _is_address(one.url):
-            raise InvalidUsage(f"the url of the webhook {one.name!r} in {path} must begin with https:// or http://")
+            raise InvalidUsage(f"the url of the webhook {one.name!r} in {path} must be like https://host:port/path")
     return Rules(
         webhooks=tuple(found.webhooks),
         silences=tuple(found.silences),
@@ -131,7 +130,13 @@ def _is_address(url: str) -> bool:
         found.port  # noqa: B018 - it raises if the port is not a number
     except ValueError:
         return False
-    return found.scheme in ("http", "https") and bool(found.hostname) and url.isprintable() and " " not in url
+    return (
+        found.scheme in ("http", "https")
+        and bool(found.hostname)
+        and url.isascii()
+        and url.isprintable()
+        and " " not in url
+    )
 
 
 def _duration(path: Path, name: str, text: str) -> int:

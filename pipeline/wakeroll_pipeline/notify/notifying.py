@@ -66,6 +66,8 @@ class Notifying(threading.Thread):
         self._rules = read_rules(rules_file)
         self._causes = Causes(_remembered(memory_file))
         self._senders: list[WebhookThread] = []
+        self._told_at_s = time.monotonic()
+        """When Alertmanager was told last of what lasts."""
         self._stop_requested = threading.Event()
         self._rules_trouble = Trouble(log, f"the notifications in {rules_file} are valid again")
         self._memory_trouble = Trouble(log, f"{memory_file} can be written again")
@@ -84,21 +86,23 @@ class Notifying(threading.Thread):
 
     def run(self) -> None:
         """Look until `stop`."""
-        told_at_s = time.monotonic()
         while not self._stop_requested.wait(LOOK_S):
-            self._reread_rules()
             try:
-                view = self._groups()
+                self._look()
             except Exception as problem:
                 self._look_trouble.began(f"cannot look at the verdicts: {problem!r}")
-                continue
-            self._look_trouble.ended()
-            if told := self._causes.look(view, self._rules, now_ms()):
-                self._send(told)
-                self._remember()
-            if time.monotonic() - told_at_s >= LASTS_S:
-                told_at_s = time.monotonic()
-                self._send(self._causes.lasting({one.group_id: one for one in view.groups}, now_ms()))
+            else:
+                self._look_trouble.ended()
+
+    def _look(self) -> None:
+        self._reread_rules()
+        view = self._groups()
+        if told := self._causes.look(view, self._rules, now_ms()):
+            self._send(told)
+            self._remember()
+        if time.monotonic() - self._told_at_s >= LASTS_S:
+            self._told_at_s = time.monotonic()
+            self._send(self._causes.lasting({one.group_id: one for one in view.groups}, now_ms()))
 
     def _send(self, told: Sequence[Notification]) -> None:
         for one in self._senders:
