@@ -38,6 +38,7 @@ class Notifying(threading.Thread):
         sender: Sender,
         groups: Callable[[], GroupsView],
         registry: CollectorRegistry,
+        beat: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Read the rules, and what an earlier process has told.
 
@@ -47,6 +48,7 @@ class Notifying(threading.Thread):
             sender: stands in the requests.
             groups: returns the verdicts of now.
             registry: receives the metrics.
+            beat: receives a name at each look: the thread runs.
 
         Raises:
             InvalidUsage: the rules are not valid.
@@ -56,6 +58,7 @@ class Notifying(threading.Thread):
         self._memory_file = memory_file
         self._sender = sender
         self._groups = groups
+        self._beat = beat
         self._counter = Counter(
             "wakeroll_notifications",
             "Notifications about verdicts, by webhook and outcome.",
@@ -87,6 +90,7 @@ class Notifying(threading.Thread):
     def run(self) -> None:
         """Look until `stop`."""
         while not self._stop_requested.wait(LOOK_S):
+            self._beat("notifications")
             try:
                 self._look()
             except Exception as problem:

@@ -233,7 +233,7 @@ def serve(
         listening(host, port) as listener,
         following(settings, registry, choice, health) as source,
         watched,
-        _notifying(settings, registry, source, access, notify),
+        _notifying(settings, registry, health, source, access, notify),
     ):
         LiveMetrics(source, registry, choice, settings.metrics_max_queues)
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
@@ -251,14 +251,19 @@ def serve(
 
 @contextmanager
 def _notifying(
-    settings: Settings, registry: CollectorRegistry, source: ViewSource, access: AccessOptions, rules: Path | None
+    settings: Settings,
+    registry: CollectorRegistry,
+    health: Health,
+    source: ViewSource,
+    access: AccessOptions,
+    rules: Path | None,
 ) -> Iterator[None]:
     """Notify webhooks of verdicts during the block, if there are rules for it."""
     if rules is None:
         yield
         return
     sender = Sender(settings.prefix, access.public_url.rstrip("/"))
-    thread = Notifying(rules, Path(settings.home) / MEMORY, sender, source.groups, registry)
+    thread = Notifying(rules, Path(settings.home) / MEMORY, sender, source.groups, registry, health.beat)
     thread.start()
     try:
         yield
