@@ -114,6 +114,17 @@ def test_a_topic_shows_the_groups_that_read_it(site):
     assert "orders" not in json.loads(get(f"{site}/api/topics?q=nothing")[2])["topics"]
 
 
+def test_every_table_has_a_caption_and_a_verdict_is_announced_when_it_changes(site):
+    """A screen reader speaks the text of a status when it changes."""
+    for path, said in (("/", "1 of 2 groups need attention"), ("/groups/billing", "billing: rebalancing too often")):
+        page = get(site + path)[2]
+        assert page.count("<table") == page.count("<caption") > 0
+        assert f'<p class="hidden" role="status">{said}</p>' in page
+    for template in (Path(web_app.__file__).parent / "templates").rglob("*.html"):
+        text = template.read_text(encoding="utf-8")
+        assert text.count("<table") == text.count("<caption"), template.name
+
+
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
