@@ -85,8 +85,8 @@ def test_every_column_is_proven(warehouse, table, column):
     rows = rows_in(warehouse, table)
     values = rows[column].to_pylist()
     index = next((number for number, value in enumerate(values) if value is not None), 0)
-    values[index] = _other(values[index])
     field = rows.schema.field(column)
+    values[index] = True if pa.types.is_boolean(field.type) else _other(values[index])
     overwrite(
         warehouse, table, rows.set_column(rows.schema.get_field_index(column), field, pa.array(values, field.type))
     )
