@@ -117,6 +117,8 @@ def _most(name: str, declared: inspect.Type) -> int:
             return max(len(_encode(value)) for value in values)
         case inspect.IntType():
             return _INTEGER_BYTES
+        case inspect.BoolType():
+            return len("false")
         case inspect.NoneType():
             return len("null")
     raise KeyError(f"{name}: no bound for {declared}")
