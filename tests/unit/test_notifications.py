@@ -150,6 +150,17 @@ def test_a_silenced_group_is_told_when_the_silence_ends_and_it_lasts_still():
     assert looks.at(601, group("billing", "stalled"), group("audit", "stalled")) == ["began billing stalled"]
 
 
+def test_what_is_silenced_while_it_lasts_is_not_told_again():
+    """Alertmanager takes it for resolved then, as somebody wants who silences it."""
+    looks = Looks()
+    looks.at(0, group("billing", "stalled"), group("audit", "stalled"))
+    looks.at(40, group("billing", "stalled"), group("audit", "stalled"))
+    silenced = msgspec.structs.replace(RULES, silences=(Silence(groups=("billing",)),))
+
+    told = [looks.causes.lasting({}, rules, 100 * S) for rules in (RULES, silenced)]
+    assert [[one.group_id for one in lasting] for lasting in told] == [["billing", "audit"], ["audit"]]
+
+
 def test_a_group_that_is_deleted_has_ended():
     looks = Looks()
     looks.at(0, group("billing", "abandoned"))

@@ -88,12 +88,12 @@ class Causes:
         told = [one for one in (*ended, *began) if one is not None]
         return [_with_numbers(one, groups) for one in told]
 
-    def lasting(self, groups: Mapping[str, GroupSummary], now_ms: int) -> list[Notification]:
-        """Return the causes that were told and have not ended."""
+    def lasting(self, groups: Mapping[str, GroupSummary], rules: Rules, now_ms: int) -> list[Notification]:
+        """Return the causes that were told and have not ended, without those that are silenced now."""
         return [
             _with_numbers(_notification("lasts", one, one.reason, now_ms), groups)
             for one in self._known.values()
-            if one.is_told
+            if one.is_told and not rules.is_silent(one.group_id, one.verdict, now_ms)
         ]
 
     def _begin(self, cause: Cause, reason: str, rules: Rules, now_ms: int) -> Notification | None:

@@ -106,7 +106,7 @@ class Notifying(threading.Thread):
             self._remember()
         if time.monotonic() - self._told_at_s >= LASTS_S:
             self._told_at_s = time.monotonic()
-            self._send(self._causes.lasting({one.group_id: one for one in view.groups}, now_ms()))
+            self._send(self._causes.lasting({one.group_id: one for one in view.groups}, self._rules, now_ms()))
 
     def _send(self, told: Sequence[Notification]) -> None:
         for one in self._senders:
