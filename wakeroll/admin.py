@@ -37,7 +37,7 @@ from wakeroll.partition_offsets import Positions
 from wakeroll.reset import ResetPlan, ResetTarget, Shift, in_words, place_of, plan_of
 from wakeroll_model import deletions, kicks, pauses
 from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance
-from wakeroll_model.events import Configure, Delete, Kick, Pause, Request, Reset
+from wakeroll_model.events import Configure, Delete, Kick, OperatorName, Pause, Request, Reset
 from wakeroll_model.queue import Queue, TopicName
 from wakeroll_model.records import type_of
 
@@ -281,8 +281,7 @@ class Admin:
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
-        declared = {field.name: field.type for field in msgspec.structs.fields(Reset)}
-        name = argument_checks.checked("by", this_user() if by is None else by, declared["by"])
+        name = argument_checks.checked("by", this_user() if by is None else by, OperatorName)
         give_up_at = time.monotonic() + min(ROUTE_S, timeout)
         with self._answering():
             log = self._log(plan.group_id)

@@ -6,8 +6,8 @@ kept: they must not come back.
 
 from collections.abc import Iterable
 
-from wakeroll_model import assignment_limits, config, offsets
-from wakeroll_model.decisions import Membership, Rejected
+from wakeroll_model import assignment_limits, offsets
+from wakeroll_model.decisions import Membership
 from wakeroll_model.events import Delete
 from wakeroll_model.group import GroupSettings
 from wakeroll_model.modes import offsets_of
@@ -21,22 +21,17 @@ _NAMED = 5
 
 def delete(turn: Turn, event: Delete) -> None:
     """Delete the group, or offsets of it; a repeated request for offsets has no effect."""
-    group = turn.group
-    if event.request_id in group.resets:
+    if not turn.accepts(event.request_id, RULE, _wrong(turn, event)):
         return
-    wrong = _wrong(turn, event)
-    if wrong:
-        turn.say(Rejected(rule=RULE, detail=assignment_limits.shortened(wrong), group_id=group.group_id))
-    elif event.what == "group":
+    if event.what == "group":
         _delete_group(turn, event)
-    else:
-        group.resets = [*group.resets, event.request_id][-config.LAST_RESETS :]
-        queues = list(dict.fromkeys(event.queues))
-        # A client may still drain them, and commit what it has processed: in an epoch of before, that is too old.
-        note = f"{event.by!r} deleted offsets, queues: {len(queues)}{event.reason and '; reason: '}{event.reason}"
-        offsets.begin_epoch(turn, "reset", len(queues), note)
-        for queue in queues:
-            offsets_of(group).delete_offset(turn, queue, event.reason, event.by)
+        return
+    queues = list(dict.fromkeys(event.queues))
+    # A client may still drain them, and commit what it has processed; its commit has an earlier epoch, and is too old.
+    note = f"{event.by!r} deleted offsets, queues: {len(queues)}{event.reason and '; reason: '}{event.reason}"
+    offsets.begin_epoch(turn, "reset", len(queues), note)
+    for queue in queues:
+        offsets_of(turn.group).delete_offset(turn, queue, event.reason, event.by)
 
 
 def forget(turn: Turn, why: str = "") -> None:

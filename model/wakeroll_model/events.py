@@ -236,6 +236,14 @@ class Unlock(Event, frozen=True, kw_only=True, tag="unlock"):
     queues: Annotated[Queues, Meta(min_length=1)]
 
 
+OperatorRequestId = Annotated[
+    str,
+    Meta(pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"),
+]
+OperatorName = Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
+Reason = Annotated[str, Meta(max_length=255, description="why, as the operator worded it; empty if not told")]
+
+
 class ResetOffset(Struct, frozen=True, kw_only=True):
     """The offset to which a queue is reset."""
 
@@ -246,16 +254,11 @@ class ResetOffset(Struct, frozen=True, kw_only=True):
 class Reset(Event, frozen=True, kw_only=True, tag="reset"):
     """An operator sets committed offsets, back or forth; a policy or a time was resolved to offsets before."""
 
-    request_id: Annotated[
-        str,
-        Meta(
-            pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"
-        ),
-    ]
+    request_id: OperatorRequestId
     group_id: GroupId
     offsets: Annotated[list[ResetOffset], Meta(min_length=1, max_length=config.MAX_QUEUES)]
     asked: Annotated[str, Meta(max_length=255, description="requested position as the operator worded it")] = ""
-    by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
+    by: OperatorName
 
 
 class Configure(Event, frozen=True, kw_only=True, tag="configure"):
@@ -281,12 +284,7 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
 class Kick(Event, frozen=True, kw_only=True, tag="kick"):
     """An operator makes a member leave its group, or lets a client in again. Read from feature level 4 on."""
 
-    request_id: Annotated[
-        str,
-        Meta(
-            pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"
-        ),
-    ]
+    request_id: OperatorRequestId
     group_id: GroupId
     client_id: ClientId
     keep_out_ms: Annotated[
@@ -300,26 +298,21 @@ class Kick(Event, frozen=True, kw_only=True, tag="kick"):
     readmit: Annotated[
         bool, Meta(description="whether the client is let in again before its time is over, instead of kicked")
     ] = False
-    reason: Annotated[str, Meta(max_length=255, description="why, as the operator worded it; empty if not told")] = ""
-    by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
+    reason: Reason = ""
+    by: OperatorName
 
 
 class Delete(Event, frozen=True, kw_only=True, tag="delete"):
     """An operator deletes a group without members, or committed offsets of it. Read from feature level 4 on."""
 
-    request_id: Annotated[
-        str,
-        Meta(
-            pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"
-        ),
-    ]
+    request_id: OperatorRequestId
     group_id: GroupId
     what: Annotated[
         Literal["group", "offsets"], Meta(description="group: all of it; offsets: the committed offsets of `queues`")
     ]
     queues: Annotated[Queues, Meta(description="queues whose offsets are deleted; empty if the group is deleted")] = []
-    reason: Annotated[str, Meta(max_length=255, description="why, as the operator worded it; empty if not told")] = ""
-    by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
+    reason: Reason = ""
+    by: OperatorName
 
 
 class Pause(Event, frozen=True, kw_only=True, tag="pause"):
@@ -328,16 +321,11 @@ class Pause(Event, frozen=True, kw_only=True, tag="pause"):
     Read from feature level 4 on.
     """
 
-    request_id: Annotated[
-        str,
-        Meta(
-            pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"
-        ),
-    ]
+    request_id: OperatorRequestId
     group_id: GroupId
     resume: Annotated[bool, Meta(description="whether the group is resumed, instead of paused")] = False
-    reason: Annotated[str, Meta(max_length=255, description="why, as the operator worded it; empty if not told")] = ""
-    by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
+    reason: Reason = ""
+    by: OperatorName
 
 
 class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):

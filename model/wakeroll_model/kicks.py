@@ -6,7 +6,7 @@ not answer, the end of its session, or the last will of its process, frees its q
 """
 
 from wakeroll_model import assignment_limits, config
-from wakeroll_model.decisions import Membership, Rejected
+from wakeroll_model.decisions import Membership
 from wakeroll_model.events import Kick
 from wakeroll_model.group import Group, Kicked, Member
 from wakeroll_model.strategies import pinned
@@ -24,14 +24,8 @@ _NAMED = 5
 def kick(turn: Turn, event: Kick) -> Outcome:
     """Mark a member as kicked, or let a client in again that is kept out; a repeated request has no effect."""
     group = turn.group
-    if event.request_id in group.resets:
+    if not turn.accepts(event.request_id, RULE, _wrong(turn, event)):
         return NOTHING
-    wrong = _wrong(turn, event)
-    if wrong:
-        # Without its client_id: the rejection is for the operator, and would go to the inbox of the client.
-        turn.say(Rejected(rule=RULE, detail=assignment_limits.shortened(wrong), group_id=group.group_id))
-        return NOTHING
-    group.resets = [*group.resets, event.request_id][-config.LAST_RESETS :]
     if event.readmit:
         return _readmit(turn, event)
     member = group.members[event.client_id]

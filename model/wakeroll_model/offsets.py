@@ -79,15 +79,9 @@ def reset(turn: Turn, event: Reset) -> Outcome:
     A queue is assigned to its owner again, so that a commit in flight is too old. The next owner of a free queue starts
     at the offset. In a broadcasting group the offset is set for each known client.
     """
-    group = turn.group
-    if event.request_id in group.resets:
+    sharing = offsets_of(turn.group)
+    if not turn.accepts(event.request_id, "reset", _unknown(turn, event) or sharing.wrong_reset(turn, event)):
         return NOTHING
-    sharing = offsets_of(group)
-    wrong = _unknown(turn, event) or sharing.wrong_reset(turn, event)
-    if wrong:
-        turn.say(Rejected(rule="reset", detail=assignment_limits.shortened(wrong), group_id=group.group_id))
-        return NOTHING
-    group.resets = [*group.resets, event.request_id][-config.LAST_RESETS :]
     begin_epoch(
         turn,
         "reset",

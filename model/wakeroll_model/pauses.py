@@ -4,8 +4,8 @@ RocketMQ's `consumeEnable` does the same. Members learn it by their assignments,
 resume, or when the group is forgotten.
 """
 
-from wakeroll_model import assignment_limits, config, offsets
-from wakeroll_model.decisions import Change, Membership, Rejected
+from wakeroll_model import assignment_limits, offsets
+from wakeroll_model.decisions import Change, Membership
 from wakeroll_model.events import Pause
 from wakeroll_model.group import Paused
 from wakeroll_model.strategies import pinned
@@ -19,13 +19,8 @@ RULE = "pause"
 def pause(turn: Turn, event: Pause) -> Outcome:
     """Pause a group, or resume it; a repeated request has no effect."""
     group = turn.group
-    if event.request_id in group.resets:
+    if not turn.accepts(event.request_id, RULE, _wrong(turn, event)):
         return NOTHING
-    wrong = _wrong(turn, event)
-    if wrong:
-        turn.say(Rejected(rule=RULE, detail=assignment_limits.shortened(wrong), group_id=group.group_id))
-        return NOTHING
-    group.resets = [*group.resets, event.request_id][-config.LAST_RESETS :]
     change: Change = "resumed" if event.resume else "paused"
     detail = f"{change} by {event.by}{event.reason and ': '}{event.reason}"
     group.paused = None if event.resume else Paused(event.by, event.reason, turn.moment.at_ms)

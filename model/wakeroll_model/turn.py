@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import UNSET, Struct
 
-from wakeroll_model import config, feature_levels
+from wakeroll_model import assignment_limits, config, feature_levels
 from wakeroll_model.broadcast_room import BroadcastRoom
 from wakeroll_model.config import DEFAULT_LIMITS, Limits
 from wakeroll_model.decisions import AnyDecision, Cause, Change, Membership, Offset, Rejected, Trigger
@@ -159,6 +159,21 @@ class Turn:
                 about=UNSET if member.about is None or change not in DESCRIBES else member.about,
             )
         )
+
+    def accepts(self, request_id: str, rule: str, wrong: str) -> bool:
+        """Return whether an operator's request is to be carried out, and remember it then.
+
+        A repeated request is ignored. If something is `wrong` with it, it is rejected by a rule.
+        """
+        group = self.group
+        if request_id in group.resets:
+            return False
+        if wrong:
+            # Without a client_id: the rejection is for the operator, and would go to the inbox of the client.
+            self.say(Rejected(rule=rule, detail=assignment_limits.shortened(wrong), group_id=group.group_id))
+            return False
+        group.resets = [*group.resets, request_id][-config.LAST_RESETS :]
+        return True
 
     def say_reset(
         self,

@@ -57,8 +57,8 @@ MUTANTS = (
       "    if group.kicks and (kicked := kicks.keeps_out(turn, beat.client_id, beat.instance_id)):", "    if (kicked := None):", KICKED),
     M("a client is kept out for ever", "A kicked client may join again when its time is over.", "kicks",
       "kicked is None or kicked.until_ms <= turn.moment.now_ms or", "kicked is None or", KICKED),
-    M("a kick that is said twice counts twice", "A repeated kick is silent.", "kicks",
-      "    if event.request_id in group.resets:", "    if False:", KICKED),
+    M("a kick that is said twice counts twice", "A repeated kick is silent.", "turn",
+      "        if request_id in group.resets:", "        if False:", KICKED),
     M("a kicked member that was silent comes back", "A kicked member is told so, however it ended.", "membership",
       '        if reason != "left":', "        if False:", {**KICKED, "only": ("kick",) * 12 + ("zombie",) * 6 + ("crash", "crash")}),
     # --- a loss of state ---

@@ -13,7 +13,7 @@ from wakeroll.reset import ResetPoint, queue_of
 from wakeroll.time_text import time_of
 from wakeroll_model import strategies
 from wakeroll_model.config import PROFILES
-from wakeroll_model.events import Configure, Kick
+from wakeroll_model.events import Configure, Reason
 from wakeroll_model.queue import ClientId, Queue
 
 Target = Literal["first", "last", "offset", "time", "skip"]
@@ -147,8 +147,7 @@ def reason_of(fields: Mapping[str, str]) -> str:
     Raises:
         InvalidUsage: it is too long.
     """
-    declared = {field.name: field.type for field in msgspec.structs.fields(Kick)}
-    return str(checked("reason", fields.get("reason", "").strip()[:300], declared["reason"]))
+    return str(checked("reason", fields.get("reason", "").strip()[:300], Reason))
 
 
 def settings_of(fields: Mapping[str, str]) -> dict[str, Any]:
