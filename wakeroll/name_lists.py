@@ -1,6 +1,7 @@
-"""Lists of names in messages, which stay short however many names there are."""
+"""Lists of names: in messages, which stay short however many names there are, and as patterns."""
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 SHOWN = 5
 """Number of names that a list shows."""
@@ -15,3 +16,12 @@ def names_of(things: Iterable[object]) -> str:
     names = [str(thing) for thing in things]
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} other{'s' * (more > 1)}" if more > 0 else "")
+
+
+def matches_any(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a name matches one of some patterns, in which ``*`` is any text and ``?`` any character.
+
+    >>> matches_any("orders-7", ["billing", "orders-*"]), matches_any("orders", [])
+    (True, False)
+    """
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

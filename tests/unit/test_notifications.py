@@ -1,4 +1,4 @@
-"""Notifications: what is told of verdicts that begin, flap and end, and how it reaches a real HTTP server."""
+"""Notifications: which verdicts are told when they begin and end, and how that reaches a real HTTP server."""
 
 import base64
 import hashlib
@@ -172,7 +172,7 @@ def test_a_group_that_is_deleted_has_ended():
 
 
 def test_while_the_view_is_not_current_no_verdict_begins_or_ends_and_the_plane_is_told():
-    """Its verdicts are those of before; what is wrong is the control plane."""
+    """It shows the verdicts of an earlier moment; the control plane itself is wrong."""
     still = Notice(kind="no-ticks", level="error", text="no tick for 40 s")
     looks = Looks()
     looks.at(0, group("billing", "stalled"))
@@ -512,7 +512,7 @@ def test_rules_are_read_again_when_they_change_and_a_restart_tells_nothing_again
     with notified(tmp_path, rules, groups):
         wait_until(lambda: receiver.told() == ["began billing"], "the first one is told")
         rules.write_text("nonsense")
-        wait_until(lambda: "the rules of before stay in effect" in caplog.text, "the mistake is logged")
+        wait_until(lambda: "the last valid rules stay in effect" in caplog.text, "the mistake is logged")
         groups.append(group("audit", "stalled"))
         rules.write_text(text)
         wait_until(lambda: receiver.told() == ["began billing", "began audit"], "the new rules are in effect")
@@ -532,13 +532,22 @@ def test_a_home_that_cannot_be_written_and_a_view_that_fails_end_nothing(receive
             raise found
         return found
 
-    thread = Notifying(rules, tmp_path / "nowhere" / "notified.json", SENDER, groups, CollectorRegistry())
+    (tmp_path / "home").write_text("no folder")
+    thread = Notifying(rules, tmp_path / "home" / "notified.json", SENDER, groups, CollectorRegistry())
     thread.start()
     wait_until(lambda: receiver.told() == ["began billing"], "it is told all the same")
     wait_until(lambda: "a restart will tell causes again" in caplog.text, "the file is named")
     thread.stop()
 
     assert "cannot look at the verdicts: ValueError('not now')" in caplog.text
+
+
+def test_a_home_that_does_not_exist_yet_is_created(receiver, tmp_path, monkeypatch):
+    """Else each restart of a new deployment would tell everything again."""
+    monkeypatch.setattr(notifying, "LOOK_S", 0.02)
+    rules = written(tmp_path, f'holds = "0s"\n[[webhooks]]\nname = "ops"\nurl = "{receiver.url}"\n')
+    with notified(tmp_path / "home" / "new", rules, [group("billing", "stalled")]):
+        wait_until((tmp_path / "home" / "new" / "notified.json").exists, "it is remembered")
 
 
 def test_alertmanager_hears_again_of_what_lasts(receiver, tmp_path, monkeypatch):

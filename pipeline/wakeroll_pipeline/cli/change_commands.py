@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.table import Table
 
@@ -18,7 +17,7 @@ from wakeroll_pipeline.cli.admin_connection import admin_of
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.json_answers import PlanAnswer
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, Reason, time_before, time_option
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.reset_targets import Targets
 
 out = Output(highlight=False)
@@ -332,7 +331,7 @@ def _carry_out(admin: Admin, plan: ResetPlan, execute: bool, by: str | None, as_
         with out.status("waiting for the coordinator"):
             outcome = admin.reset(plan, by=by)
     if as_json:
-        print(msgspec.json.encode(PlanAnswer.of(plan, outcome)).decode())
+        write_document(PlanAnswer.of(plan, outcome))
     elif outcome is None:
         out.print("nothing has changed; repeat the command with --execute to carry out the plan")
     else:

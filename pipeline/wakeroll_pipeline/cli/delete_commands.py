@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.table import Table
 
@@ -11,7 +10,7 @@ from wakeroll.reset import queue_of
 from wakeroll_pipeline.cli.admin_connection import admin_of
 from wakeroll_pipeline.cli.json_answers import DeletedGroup, DeletedOffset, DeletedOffsets
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, Reason
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.output import Output, write_document
 
 out = Output(highlight=False)
 
@@ -39,7 +38,7 @@ def delete_group(
     with admin_of(settings, signs=True) as admin, out.status("waiting for the coordinator"):
         detail = admin.delete_group(group, reason=reason, by=by)
     if as_json:
-        print(msgspec.json.encode(DeletedGroup(group_id=group, detail=detail)).decode())
+        write_document(DeletedGroup(group_id=group, detail=detail))
     else:
         out.print(f"{group} is {detail}", markup=False)
 
@@ -68,7 +67,7 @@ def delete_offsets(
         for (queue, client_id), offset in sorted(deleted.items())
     ]
     if as_json:
-        print(msgspec.json.encode(DeletedOffsets(group_id=group, offsets=rows)).decode())
+        write_document(DeletedOffsets(group_id=group, offsets=rows))
         return
     table = Table(title=f"deleted offsets of {group}")
     for name in ("queue", "client") if any(one.client_id for one in rows) else ("queue",):

@@ -3,13 +3,13 @@
 import re
 import time
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import structs
 
 from wakeroll.errors import InvalidUsage
+from wakeroll.name_lists import matches_any
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.group_answers import GroupsAnswer
 from wakeroll_pipeline.cli.group_screens import groups_screen
@@ -80,7 +80,7 @@ def _answer(model: "LiveModel", query: "GroupsQuery", names: Sequence[str], topi
             raise InvalidUsage(unknown_group(name, known))
     found = [one for one in query.of_verdict(view.groups) if not topic or topic in one.topics]
     if names:
-        found = [one for one in found if any(fnmatchcase(one.group_id, name) for name in names)]
+        found = [one for one in found if matches_any(one.group_id, names)]
     view = structs.replace(view, groups=query.ordered(found))
     if as_json:
         write_document(GroupsAnswer(groups=view.groups, **provenance(model, view.health)))

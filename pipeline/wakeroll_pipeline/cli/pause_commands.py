@@ -1,11 +1,9 @@
 """Commands that pause a group, and resume it.  They do not need Spark."""
 
-import msgspec
-
 from wakeroll_pipeline.cli.admin_connection import admin_of
 from wakeroll_pipeline.cli.json_answers import PausedGroup
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, Reason
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.output import Output, write_document
 
 out = Output(highlight=False)
 
@@ -33,6 +31,6 @@ def resume(
 
 def _answer(group: str, detail: str, as_json: bool, *, is_paused: bool) -> None:
     if as_json:
-        print(msgspec.json.encode(PausedGroup(group_id=group, is_paused=is_paused, detail=detail)).decode())
+        write_document(PausedGroup(group_id=group, is_paused=is_paused, detail=detail))
     else:
         out.print(f"{group} is {detail}", markup=False)

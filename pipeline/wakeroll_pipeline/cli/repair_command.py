@@ -11,7 +11,7 @@ from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS
 from wakeroll_pipeline.cli.json_answers import ChangedTable, FoundRows, RepairAnswer, RepairedDay
 from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
 from wakeroll_pipeline.cli.options import AsJson, NamedBrokerOptions
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.output import Output, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,7 +73,7 @@ def repair(
     left = sum(one.rows for one in done.findings if not one.source and not one.is_on_record)
     code = BROKEN if is_declined or left else HOLDS
     if as_json:
-        print(msgspec.json.encode(_answer(done, code, left, is_executed=not is_declined)).decode())
+        write_document(_answer(done, code, left, is_executed=not is_declined))
     elif is_declined:
         out.print("nothing has changed; repeat the command with --yes to carry out the plan")
     else:

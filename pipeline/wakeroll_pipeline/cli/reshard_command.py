@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import msgspec
 import typer
 
 from wakeroll_model.config import METADATA_MS
@@ -16,7 +15,7 @@ from wakeroll_pipeline.cli.options import (
     Replica,
     next_run,
 )
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.output import Output, write_document
 
 out = Output()
 
@@ -69,8 +68,7 @@ def reshard(
             FirstDecided(topic=topic, partition=partition, offset=offset)
             for (topic, partition), offset in sorted(done.positions.items())
         ]
-        answer = ReshardAnswer(partitions=partitions, positions=positions, published=done.published)
-        print(msgspec.json.encode(answer).decode())
+        write_document(ReshardAnswer(partitions=partitions, positions=positions, published=done.published))
         return
     for (topic, partition), offset in sorted(done.positions.items()):
         out.print(f"{topic}-{partition}: from offset {offset} on, {partitions} partitions decide", soft_wrap=True)

@@ -12,6 +12,9 @@ _SEEN = ("live", "stale")
 """States of the view in which something is known: not while it reads the log."""
 
 
+Event = Literal["began", "ended", "lasts"]
+
+
 class Cause(Struct, frozen=True):
     """A verdict of a group, or a notice about the control plane itself."""
 
@@ -23,7 +26,7 @@ class Cause(Struct, frozen=True):
 class Notification(Struct, frozen=True, kw_only=True):
     """A cause that has begun or ended, or that lasts."""
 
-    event: Literal["began", "ended", "lasts"]
+    event: Event
     group_id: str
     """Empty: the control plane itself."""
     verdict: str
@@ -70,8 +73,8 @@ class Causes:
     def look(self, view: GroupsView, rules: Rules, now_ms: int) -> list[Notification]:
         """Compare a view with what is known; return the causes that must be told now, in the order of the view.
 
-        While the view is not current, its verdicts are those of before: they neither begin nor end. A cause that comes
-        and goes within `holds_ms` is not told, and one that comes back is told at most once in `interval_ms`.
+        While the view is not current, it still has the verdicts of an earlier moment: none begins or ends. A cause that
+        comes and goes within `holds_ms` is not told, and one that comes back is told at most once in `interval_ms`.
         """
         if view.health.state not in _SEEN:
             return []
@@ -79,27 +82,28 @@ class Causes:
         seen = {Cause("", one.kind): one.text for one in view.health.notices if one.level != "info"}
         if is_current := view.health.state == "live":
             seen |= {Cause(one.group_id, one.verdict): one.reason for one in view.groups}
-        began = [self._begin(cause, reason, rules, now_ms) for cause, reason in seen.items()]
+        began = [self._begin(cause, reason, groups, rules, now_ms) for cause, reason in seen.items()]
         ended = [
             self._end(cause, groups, rules, now_ms)
             for cause in list(self._known)
             if cause not in seen and (is_current or not cause.group_id)
         ]
-        told = [one for one in (*ended, *began) if one is not None]
-        return [_with_numbers(one, groups) for one in told]
+        return [one for one in (*ended, *began) if one is not None]
 
     def lasting(self, groups: Mapping[str, GroupSummary], rules: Rules, now_ms: int) -> list[Notification]:
         """Return the causes that were told and have not ended, without those that are silenced now."""
         return [
-            _with_numbers(_notification("lasts", one, one.reason, now_ms), groups)
+            _notification("lasts", one, one.reason, groups, now_ms)
             for one in self._known.values()
             if one.is_told and not rules.is_silent(one.group_id, one.verdict, now_ms)
         ]
 
-    def _begin(self, cause: Cause, reason: str, rules: Rules, now_ms: int) -> Notification | None:
-        known = self._known.get(cause)
+    def _begin(
+        self, cause: Cause, reason: str, groups: Mapping[str, GroupSummary], rules: Rules, now_ms: int
+    ) -> Notification | None:
+        known, is_watched = self._known.get(cause), rules.is_watched(cause.group_id, cause.verdict)
         if known is None:
-            if not rules.is_watched(cause.group_id, cause.verdict):
+            if not is_watched:
                 return None
             known = self._known[cause] = Memory(group_id=cause.group_id, verdict=cause.verdict, since_ms=now_ms)
         elif known.gone_ms is not None:
@@ -108,13 +112,12 @@ class Causes:
             known.gone_ms = None
         known.reason = reason
         is_due = known.told_ms is None or now_ms - known.told_ms >= rules.interval_ms
-        is_heard = rules.is_watched(cause.group_id, cause.verdict)
-        if known.is_told or not is_due or not is_heard or now_ms - known.since_ms < rules.holds_ms:
+        if known.is_told or not is_due or not is_watched or now_ms - known.since_ms < rules.holds_ms:
             return None
         if rules.is_silent(cause.group_id, cause.verdict, now_ms):
             return None
         known.is_told, known.told_ms = True, now_ms
-        return _notification("began", known, reason, now_ms)
+        return _notification("began", known, reason, groups, now_ms)
 
     def _end(self, cause: Cause, groups: Mapping[str, GroupSummary], rules: Rules, now_ms: int) -> Notification | None:
         known = self._known[cause]
@@ -124,7 +127,7 @@ class Causes:
             known.is_told = False
             group = groups.get(cause.group_id)
             now = "it is over" if not cause.group_id else "the group is gone" if group is None else _now(group)
-            return _notification("ended", known, now, now_ms)
+            return _notification("ended", known, now, groups, now_ms)
         if not known.is_told and (known.told_ms is None or now_ms - known.told_ms >= rules.interval_ms):
             del self._known[cause]
         return None
@@ -134,7 +137,10 @@ def _now(group: GroupSummary) -> str:
     return f"now {group.verdict}: {group.reason}"
 
 
-def _notification(event: Literal["began", "ended", "lasts"], known: Memory, reason: str, now_ms: int) -> Notification:
+def _notification(
+    event: Event, known: Memory, reason: str, groups: Mapping[str, GroupSummary], now_ms: int
+) -> Notification:
+    group = groups.get(known.group_id)
     return Notification(
         event=event,
         group_id=known.group_id,
@@ -142,20 +148,6 @@ def _notification(event: Literal["began", "ended", "lasts"], known: Memory, reas
         reason=reason,
         since_ms=known.since_ms,
         at_ms=now_ms,
-    )
-
-
-def _with_numbers(one: Notification, groups: Mapping[str, GroupSummary]) -> Notification:
-    group = groups.get(one.group_id)
-    if group is None:
-        return one
-    return Notification(
-        event=one.event,
-        group_id=one.group_id,
-        verdict=one.verdict,
-        reason=one.reason,
-        since_ms=one.since_ms,
-        at_ms=one.at_ms,
-        members=group.members,
-        lag_messages=group.lag_messages,
+        members=None if group is None else group.members,
+        lag_messages=None if group is None else group.lag_messages,
     )

@@ -3,9 +3,7 @@
 import base64
 import binascii
 import stat
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -14,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from wakeroll.errors import InvalidUsage
+from wakeroll.name_lists import matches_any
 from wakeroll.time_text import duration_ms_of
 from wakeroll_pipeline.live.verdicts import Kind
 
@@ -45,7 +44,7 @@ class Webhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def wants(self, group_id: str, verdict: str) -> bool:
         """Return whether it receives a verdict; `group_id` is empty for the control plane itself."""
-        return (verdict in self.verdicts and matches(group_id, self.groups)) if group_id else self.plane
+        return (verdict in self.verdicts and matches_any(group_id, self.groups)) if group_id else self.plane
 
 
 class Silence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,7 +60,7 @@ class Silence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def covers(self, group_id: str, verdict: str, now_ms: int) -> bool:
         """Return whether it silences a verdict now (epoch ms)."""
         is_over = self.until is not None and datetime.fromtimestamp(now_ms / 1_000, UTC) >= self.until
-        return not is_over and matches(group_id, self.groups) and (not self.verdicts or verdict in self.verdicts)
+        return not is_over and matches_any(group_id, self.groups) and (not self.verdicts or verdict in self.verdicts)
 
 
 class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,11 +89,6 @@ class Rules(Struct, frozen=True, kw_only=True):
     def is_silent(self, group_id: str, verdict: str, now_ms: int) -> bool:
         """Return whether a verdict is silenced now (epoch ms)."""
         return any(one.covers(group_id, verdict, now_ms) for one in self.silences)
-
-
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a name matches one of some patterns."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def read_rules(path: Path) -> Rules:

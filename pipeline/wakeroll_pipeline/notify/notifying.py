@@ -18,6 +18,9 @@ from wakeroll_pipeline.notify.causes import Causes, Memory, Notification
 from wakeroll_pipeline.notify.notification_forms import Sender
 from wakeroll_pipeline.notify.notify_file import Rules, read_rules
 from wakeroll_pipeline.notify.webhooks import WebhookThread
+from wakeroll_pipeline.storage import local_files
+from wakeroll_pipeline.storage.local_files import stamp_of
+from wakeroll_pipeline.storage.place import Place
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +68,7 @@ class Notifying(threading.Thread):
             ["webhook", "outcome"],
             registry=registry,
         )
-        self._stamp = _stamp_of(rules_file)
+        self._stamp = stamp_of(rules_file)
         self._rules = read_rules(rules_file)
         self._causes = Causes(_remembered(memory_file))
         self._senders: list[WebhookThread] = []
@@ -121,14 +124,14 @@ class Notifying(threading.Thread):
 
     def _reread_rules(self) -> None:
         """Read the rules again if their file has changed; one that is not valid changes nothing."""
-        stamp = _stamp_of(self._file)
+        stamp = stamp_of(self._file)
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
             rules = read_rules(self._file)
         except InvalidUsage as problem:
-            self._rules_trouble.began(f"{problem}; the rules of before stay in effect")
+            self._rules_trouble.began(f"{problem}; the last valid rules stay in effect")
             return
         self._rules_trouble.ended()
         has_changed = (rules.webhooks, rules.secrets) != (self._rules.webhooks, self._rules.secrets)
@@ -154,10 +157,8 @@ class Notifying(threading.Thread):
             sender.join(max(until_s - time.monotonic(), 0))
 
     def _remember(self) -> None:
-        written = self._memory_file.with_suffix(".new")
         try:
-            written.write_bytes(msgspec.json.encode(self._causes.memory))
-            written.replace(self._memory_file)
+            local_files.write(Place.of(self._memory_file), msgspec.json.encode(self._causes.memory))
         except OSError as error:
             self._memory_trouble.began(
                 f"cannot write {self._memory_file}: {error.strerror or error}; a restart will tell causes again"
@@ -175,11 +176,3 @@ def _remembered(path: Path) -> list[Memory]:
 
 def _sizes(rules: Rules) -> tuple[int, int]:
     return len(rules.webhooks), len(rules.silences)
-
-
-def _stamp_of(path: Path) -> tuple[int, ...]:
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino

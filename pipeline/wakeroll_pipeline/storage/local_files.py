@@ -93,6 +93,15 @@ def move_folder(folder: Place, to: Place) -> None:
         folder.path.rename(to.path)
 
 
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """Return what changes when a file does, or its rights; empty if there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
+
+
 def _unfinished(path: Path, body: bytes) -> Path:
     """Return a new file with a content, in the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
 """The rights of a user of the page: a role, and the groups for which it counts."""
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
 from msgspec import Struct
 
 from wakeroll.errors import InvalidUsage
+from wakeroll.name_lists import matches_any
 
 Role = Literal["viewer", "operator", "administrator"]
 """Each role may do what the ones before it may. A viewer changes nothing; an operator resets offsets, skips messages,
@@ -32,7 +32,7 @@ class Rights(Struct, frozen=True, kw_only=True):
         """
         if ROLES.index(self.role) < ROLES.index(needed):
             return f"your role is {self.role}; this needs the role {needed}"
-        if group_id is not None and not any(fnmatchcase(group_id, pattern) for pattern in self.groups):
+        if group_id is not None and not matches_any(group_id, self.groups):
             return f"you may change the groups {', '.join(self.groups)}; {group_id} is none of them"
         return ""
 

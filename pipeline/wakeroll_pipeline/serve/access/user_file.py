@@ -19,6 +19,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.serve.access.password_hash import hash_of, is_hash, matches
 from wakeroll_pipeline.serve.access.rights import Rights, Role, rights_of
+from wakeroll_pipeline.storage.local_files import stamp_of
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class UserFile:
         self._trouble = Trouble(log, f"the users in {path} can be read again")
         self._nobody = hash_of(secrets.token_hex(16))
         """A password for names that do not exist, so that they take as long as names that do."""
-        self._stamp = _stamp_of(path)
+        self._stamp = stamp_of(path)
         self._users = read_users(path)
         if not self._users:
             raise InvalidUsers(f"there is no user in {path}; `wakeroll users add NAME --auth-file {path}` adds one")
@@ -76,7 +77,7 @@ class UserFile:
         """Return the users. A file that cannot be read has none, so a mistake in it locks everybody out."""
         with self._lock:
             try:
-                stamp = _stamp_of(self._path)
+                stamp = stamp_of(self._path)
                 if stamp != self._stamp:
                     self._users, self._stamp = read_users(self._path), stamp
             except InvalidUsers as problem:
@@ -251,11 +252,3 @@ def _entry_of(name: str, user: User) -> str:
     password = f'password = "{user.password}"\n' if user.password else ""
     patterns = ", ".join(json.dumps(pattern, ensure_ascii=False) for pattern in user.rights.groups)
     return f'["{name}"]\n{password}role = "{user.rights.role}"\ngroups = [{patterns}]\n'
-
-
-def _stamp_of(path: Path) -> tuple[int, ...]:
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
