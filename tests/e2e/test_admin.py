@@ -3,6 +3,9 @@
 import json
 import re
 import shlex
+import signal
+import subprocess
+import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -13,6 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from tests.support.systems.coordinator_thread import Coordinator
@@ -23,6 +27,7 @@ from wakeroll.connection import Connection, Topics
 from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import DEV_KEYS, add_key, key_to_sign, new_key, new_signer, read_keys
 from wakeroll.outbox import Outbox
+from wakeroll.partition_offsets import ends_of
 from wakeroll_model import feature_levels
 from wakeroll_model.decisions import Offset, Rejected
 from wakeroll_model.events import Commit, CommittedOffset, Configure, Level, Reset
@@ -660,3 +665,28 @@ def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator
         ]  # fmt: skip
         assert [(one["queue"]["queue_id"], one["offset"]) for one in document["recorded"]] == recorded
         jsonschema.validate(document, answer_schemas()["plan.json"])
+
+
+def test_ctrl_c_while_the_coordinator_is_awaited_says_that_the_request_is_still_carried_out(broker, group_id):
+    """It is on record by then: who interrupts the command must know that it is still carried out."""
+    connection = Connection(broker.bootstrap, topics=Topics(f"nobody-{uuid.uuid4().hex[:6]}"))
+    ensure_topics(connection)
+    command = [sys.executable, "-m", "wakeroll_pipeline.cli", "pause", group_id]
+    where = ["--bootstrap", broker.bootstrap, "--prefix", connection.topics.prefix]
+    process = subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    consumer = connection.operators_consumer()
+    groups = connection.topics.groups
+
+    def recorded() -> bool:
+        partitions = consumer.list_topics(groups, 10).topics[groups].partitions
+        ends = [ends_of(consumer, TopicPartition(groups, one), 10)[1] for one in partitions]
+        return sum(ends) > 0
+
+    wait_until(recorded, "the request is in the log")
+    process.send_signal(signal.SIGINT)
+    said, complaint = process.communicate(timeout=60)
+    consumer.close()
+
+    assert (process.returncode, said) == (130, "")
+    assert "wakeroll: interrupted; if the request is in the log already, the coordinator still carries" in complaint
+    assert "Traceback" not in complaint

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 from wakeroll.admin import Admin
 from wakeroll.keys import key_to_sign, warning_of
+from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.settings import Settings
 
@@ -28,3 +30,14 @@ def admin_of(settings: Settings, *, signs: bool) -> Iterator[Admin]:
         keys=settings.keys,
     ) as admin:
         yield admin
+
+
+@contextmanager
+def awaited(out: Output) -> Iterator[None]:
+    """Show that the coordinator is awaited; after Ctrl-C, print that a recorded request is still carried out."""
+    try:
+        with out.status("waiting for the coordinator"):
+            yield
+    except KeyboardInterrupt:
+        complain("interrupted; if the request is in the log already, the coordinator still carries it out")
+        raise

@@ -13,7 +13,7 @@ from wakeroll.kick import keep_out_ms_of
 from wakeroll.operator_requests import ResetOutcome
 from wakeroll.reset import ResetPlan, queue_of
 from wakeroll_model import config as defaults
-from wakeroll_pipeline.cli.admin_connection import admin_of
+from wakeroll_pipeline.cli.admin_connection import admin_of, awaited
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.json_answers import PlanAnswer
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, Reason, time_before, time_option
@@ -278,7 +278,7 @@ def configure(
         require_strategy(strategy, "--allow-unknown-strategy accepts one that only a newer coordinator has")
     given = {name: value for name, value in named.items() if value is not None}
     settings = deployment.settings()
-    with admin_of(settings, signs=True) as admin, out.status("waiting for the coordinator"):
+    with admin_of(settings, signs=True) as admin, awaited(out):
         done = admin.configure(group, by=by, allow_unknown_strategy=True, **given)
     out.print(
         f"[bold]{done.group_id}[/] is configured in epoch {done.epoch}: strategy {done.strategy or '-'}, "
@@ -305,7 +305,7 @@ def kick(
     if readmit and keep_out_ms:
         raise InvalidUsage("--readmit and --for exclude each other; use only one of them")
     settings = deployment.settings()
-    with admin_of(settings, signs=True) as admin, out.status("waiting for the coordinator"):
+    with admin_of(settings, signs=True) as admin, awaited(out):
         if readmit:
             admin.readmit(group, client, reason=reason, by=by)
             out.print(f"{client} may join {group} again", markup=False)
@@ -328,7 +328,7 @@ def _carry_out(admin: Admin, plan: ResetPlan, execute: bool, by: str | None, as_
             out.print(f"note: {note}", markup=False)
     outcome = None
     if execute:
-        with out.status("waiting for the coordinator"):
+        with awaited(out):
             outcome = admin.reset(plan, by=by)
     if as_json:
         write_document(PlanAnswer.of(plan, outcome))

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import queue_of
-from wakeroll_pipeline.cli.admin_connection import admin_of
+from wakeroll_pipeline.cli.admin_connection import admin_of, awaited
 from wakeroll_pipeline.cli.json_answers import DeletedGroup, DeletedOffset, DeletedOffsets
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, Reason
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -35,7 +35,7 @@ def delete_group(
     A consumer that joins later creates the group again.  It needs feature level 4.
     """
     settings = deployment.settings()
-    with admin_of(settings, signs=True) as admin, out.status("waiting for the coordinator"):
+    with admin_of(settings, signs=True) as admin, awaited(out):
         detail = admin.delete_group(group, reason=reason, by=by)
     if as_json:
         write_document(DeletedGroup(group_id=group, detail=detail))
@@ -60,7 +60,7 @@ def delete_offsets(
         raise InvalidUsage("name the topic with --topic, or one queue with --queue")
     only = None if queue is None else queue_of(queue)
     settings = deployment.settings()
-    with admin_of(settings, signs=True) as admin, out.status("waiting for the coordinator"):
+    with admin_of(settings, signs=True) as admin, awaited(out):
         deleted = admin.delete_offsets(group, topic=topic, queue=only, reason=reason, by=by)
     rows = [
         DeletedOffset(queue=queue, client_id=client_id, offset=offset)

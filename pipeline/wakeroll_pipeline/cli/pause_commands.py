@@ -1,6 +1,6 @@
 """Commands that pause a group, and resume it.  They do not need Spark."""
 
-from wakeroll_pipeline.cli.admin_connection import admin_of
+from wakeroll_pipeline.cli.admin_connection import admin_of, awaited
 from wakeroll_pipeline.cli.json_answers import PausedGroup
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, Reason
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -15,7 +15,7 @@ def pause(
 
     Calls of handlers that are at work go on.  It needs feature level 4.
     """
-    with admin_of(deployment.settings(), signs=True) as admin, out.status("waiting for the coordinator"):
+    with admin_of(deployment.settings(), signs=True) as admin, awaited(out):
         detail = admin.pause(group, reason=reason, by=by)
     _answer(group, detail, as_json, is_paused=True)
 
@@ -24,7 +24,7 @@ def resume(
     deployment: BrokerOptions, group: GroupName, reason: Reason = "", by: By = None, as_json: AsJson = False
 ) -> None:
     """Let the members of a paused group hand out messages again.  It needs feature level 4."""
-    with admin_of(deployment.settings(), signs=True) as admin, out.status("waiting for the coordinator"):
+    with admin_of(deployment.settings(), signs=True) as admin, awaited(out):
         detail = admin.resume(group, reason=reason, by=by)
     _answer(group, detail, as_json, is_paused=False)
 
