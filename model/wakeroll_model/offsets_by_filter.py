@@ -5,7 +5,7 @@ an owner may have come further: every message that matches the filter is process
 ``ahead`` of the committed one. The next owner starts at the committed offset and passes over those messages.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -22,12 +22,14 @@ def of(group: Group, queue: Queue) -> tuple[Ahead, ...]:
     return group.ahead.get(queue, ())
 
 
-def merged(known: Iterable[Ahead], more: Iterable[Ahead], offset: int) -> tuple[Ahead, ...]:
+def merged(known: Sequence[Ahead], more: Sequence[Ahead], offset: int) -> tuple[Ahead, ...]:
     """Return the highest offset for each filter of both, sorted by filter, without those at or below `offset`.
 
     A processed message stays processed, so the highest one counts, unless its leader epoch is lower: then the log has
     lost its tail since. Of too many filters, those with the highest offsets are kept.
     """
+    if not known and not more:
+        return ()
     highest: dict[Filter, Ahead] = {}
     for one in (*known, *more):
         if one.offset > offset and is_progress(one, highest.get(one.filter)):

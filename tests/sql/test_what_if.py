@@ -47,7 +47,7 @@ def newest() -> Shard:
 def shard_then(warehouse: Path, at_ms: int | None = None) -> Shard:
     """Return the shard of billing at a moment of log time (epoch ms), as the command has it."""
     with whole_ledger(warehouse) as opened:
-        model = model_of(opened, Topics(), PARTITIONS, at_ms, only_states=True)
+        model = model_of(opened, Topics(), PARTITIONS, at_ms, detail="states")
     shard = model.shard_of("billing")
     assert shard is not None
     return shard

@@ -68,7 +68,7 @@ def groups(
     from wakeroll_pipeline.serve.page_queries import groups_query
 
     query = groups_query({"verdict": verdict, "sort": sort})
-    with group_model(deployment.settings(), out, at_ms=at) as (model, _):
+    with group_model(deployment.settings(), out, at_ms=at, detail="summaries") as (model, _):
         _answer(model, query, names or [], topic, as_json)
 
 

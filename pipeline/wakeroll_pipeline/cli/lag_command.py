@@ -17,6 +17,7 @@ from wakeroll_pipeline.cli.styled_text import plain
 from wakeroll_pipeline.cli.text_table import table_lines, write_lines
 
 if TYPE_CHECKING:
+    from wakeroll_pipeline.live.ledger_reader import Detail
     from wakeroll_pipeline.live.live_model import LiveModel
     from wakeroll_pipeline.live.view_structs import GroupSummary, GroupView, MemberRow, QueueRow
 
@@ -44,7 +45,8 @@ def lag(
     first one.  Lag counts from the newest reported end offset, and with the option --bootstrap from the ends that
     the brokers report now.
     """
-    with group_model(deployment.settings(), out, group, at) as (model, _):
+    detail: Detail = "summaries" if group is None else "views"
+    with group_model(deployment.settings(), out, group, at, detail=detail) as (model, _):
         if group is None:
             _of_groups(model, as_json)
         else:

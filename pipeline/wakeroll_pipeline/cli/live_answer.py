@@ -26,6 +26,7 @@ from wakeroll_pipeline.settings import Settings
 if TYPE_CHECKING:
     from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
     from wakeroll_pipeline.live.followed_brokers import FollowedBrokers
+    from wakeroll_pipeline.live.ledger_reader import Detail
     from wakeroll_pipeline.live.live_model import LiveModel
     from wakeroll_pipeline.live.view_structs import GroupView, Health
 
@@ -91,7 +92,7 @@ def group_model(
     group_id: str | None = None,
     at_ms: int | None = None,
     *,
-    only_states: bool = False,
+    detail: "Detail" = "views",
 ) -> Iterator[tuple["LiveModel", "DuckLedger | None"]]:
     """Provide the state of all groups: live if brokers are named, else from the tables, with the ledger.
 
@@ -100,7 +101,7 @@ def group_model(
         out: shows a spinner while the log or the tables are read.
         group_id: the only group of which the model needs a summary and a view; None: it has those of all groups.
         at_ms: the moment in log time (epoch ms), inclusive; None: the end of the log.
-        only_states: as for `wakeroll_pipeline.live.ledger_reader.model_of`.
+        detail: the use of the model.
 
     Raises:
         InvalidUsage: there are no tables, or no records of that moment, or a moment of the brokers is named, or a
@@ -115,13 +116,13 @@ def group_model(
             with live_model(settings, out) as model:
                 yield model, None
         else:
-            with _archived(settings, out, group_id, at_ms, only_states=only_states) as found:
+            with _archived(settings, out, group_id, at_ms, detail=detail) as found:
                 yield found
 
 
 @contextmanager
 def _archived(
-    settings: Settings, out: Console, group_id: str | None, at_ms: int | None, *, only_states: bool
+    settings: Settings, out: Console, group_id: str | None, at_ms: int | None, *, detail: "Detail"
 ) -> Iterator[tuple["LiveModel", "DuckLedger"]]:
     """Provide the state of all groups at the end of the archived log, or at a moment: see `group_model`."""
     warehouse = warehouse_of(settings)
@@ -136,7 +137,7 @@ def _archived(
             if at_ms is not None:
                 refuse_outside(extent_of(ledger), at_ms)
             topics, partitions = Topics(settings.prefix), settings.partitions
-            model = model_of(ledger, topics, partitions, at_ms, group_id=group_id, only_states=only_states)
+            model = model_of(ledger, topics, partitions, at_ms, group_id=group_id, detail=detail)
             model.facts = structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
         yield model, ledger
 

@@ -27,7 +27,7 @@ def state(
 
     With --bootstrap, the log is read from Kafka, to its end; without, from the tables.
     """
-    with group_model(deployment.settings(), out, at_ms=at, only_states=True) as (model, _):
+    with group_model(deployment.settings(), out, at_ms=at, detail="states") as (model, _):
         states, health = model.states(), model.health(time.monotonic())
         shards = sum(one.kind == "groups" for one in model.shards.values())
     if as_json:

@@ -85,7 +85,7 @@ def what_if(
     All options together make one alternative; several --strategy options make one alternative each.
     """
     changes = _changes(strategy or [], add, remove or [], queues or [], settings or [])
-    with group_model(deployment.settings(), out, group, at, only_states=True) as (model, _):
+    with group_model(deployment.settings(), out, group, at, detail="states") as (model, _):
         view_of(model, group)  # refuses the name of an unknown group
         shard = model.shard_of(group)
     if shard is None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -14,7 +14,7 @@ from msgspec import structs
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL
-from wakeroll_model.decisions import AnyDecision, Decision, Rebalance
+from wakeroll_model.decisions import AnyDecision, Decision, Handover, Rebalance
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import UNREADABLE, Record, shard_of
@@ -42,6 +42,28 @@ _LATE_MS = 3_600_000
 """Decisions that are published so much later than their log time (ms) are not shown: a coordinator catches up."""
 _ALL = range(-1, _LAST)
 """Offsets of all snapshots; -1 is before the first record."""
+
+Detail = Literal["states", "summaries", "views"]
+"""Use of a model. For ``states``, only the states of the shards matter, and what follows from them: then the log is not
+followed moment by moment, so that lags and verdicts are not those that a page shows. For ``summaries``, the histories
+of the groups lack the decisions from which no summary follows."""
+
+_SHOWN: Mapping[Detail, Sequence[type[Decision]]] = {
+    "states": (Rebalance,),
+    "summaries": (Rebalance, Handover),
+    "views": SHOWN,
+}
+_ONLY: Mapping[Detail, str] = {
+    "states": "",
+    "summaries": """
+            and (kind <> 'handover' or try(json_extract_string(json, '$.to')) is not null)
+            window of_queue as (
+                partition by kind, group_id, try(json_extract_string(json, '$.queue')) order by era desc, seq desc
+            )
+            qualify kind <> 'handover' or row_number() over of_queue = 1""",
+    "views": "",
+}
+"""Condition of the shown decisions: a summary needs the newest owner of each queue, not those before."""
 
 _decoder: msgspec.json.Decoder[AnyDecision] = msgspec.json.Decoder(AnyDecision)
 
@@ -147,7 +169,7 @@ def recent_decisions(
     from_ms: int,
     end_ms: int,
     group_id: str | None = None,
-    shown: Sequence[type[Decision]] = SHOWN,
+    detail: Detail = "views",
 ) -> Iterator[tuple[AnyDecision, int, int]]:
     """Yield the recorded decisions that a view shows, with their partitions and the times of their publication.
 
@@ -159,10 +181,10 @@ def recent_decisions(
         from_ms: log time of the first publication (epoch ms), inclusive.
         end_ms: log time of the last publication (epoch ms), inclusive.
         group_id: the only group whose decisions are shown; None: those of all groups are.
-        shown: the shown kinds.
+        detail: the use of the model that they are for.
     """
     period = "published_ms >= $from_ms and published_ms <= $end"
-    kinds = ", ".join(f"'{one.__struct_config__.tag}'" for one in shown)
+    kinds = ", ".join(f"'{one.__struct_config__.tag}'" for one in _SHOWN[detail])
     newest = ledger.rows(
         f"select partition, shard, max(seq) as seq from decisions where {period} group by partition, shard",
         from_ms=from_ms,
@@ -176,7 +198,7 @@ def recent_decisions(
         with shown as (
             select json, partition, published_ms, era, seq
             from decisions
-            where {period} and kind in ({kinds}) and {of_group}
+            where {period} and kind in ({kinds}) and {of_group} {_ONLY[detail]}
             order by published_ms desc, era desc, seq desc
             limit {MOST_DECISIONS}
         ),
@@ -231,7 +253,7 @@ def model_of(
     before_record: Callable[[], None] = lambda: None,
     group_id: str | None = None,
     *,
-    only_states: bool = False,
+    detail: Detail = "views",
 ) -> LiveModel:
     """Return a model of the groups at the end of an open ledger's log, or at an earlier moment.
 
@@ -245,8 +267,7 @@ def model_of(
         until_ms: the moment in log time (epoch ms), inclusive; None: the end of the archived log.
         before_record: called before each record is applied; an exception that it raises ends the work.
         group_id: the only group of which the model has a summary and a view; None: it has those of all groups.
-        only_states: whether only the states of the shards matter, and what follows from them. Then the log is not
-            followed moment by moment, so that lags, verdicts and histories are not those that a page shows.
+        detail: its use.
     """
     began_s, records = time.monotonic(), 0
 
@@ -255,7 +276,7 @@ def model_of(
         before_record()
         records += 1
 
-    model = _model_of(ledger, topics, partitions, until_ms, counted, group_id, only_states=only_states)
+    model = _model_of(ledger, topics, partitions, until_ms, counted, group_id, detail=detail)
     if until_ms is not None:
         took_s = time.monotonic() - began_s
         model.facts = structs.replace(model.facts, rebuilt=Rebuilt(at_ms=int(until_ms), records=records, took_s=took_s))
@@ -270,7 +291,7 @@ def _model_of(
     before_record: Callable[[], None],
     group_id: str | None,
     *,
-    only_states: bool,
+    detail: Detail,
 ) -> LiveModel:
     end_ms = _LAST if until_ms is None else until_ms
     steps = steps_of(ledger)
@@ -281,11 +302,11 @@ def _model_of(
             begin = _begin_of(near, topics, partitions, ranges, end_ms)
             if begin.is_complete:
                 model = LiveModel(topics, partitions, "ledger", group_id)
-                return _follow(near, model, begin, end_ms, before_record, only_states=only_states)
+                return _follow(near, model, begin, end_ms, before_record, detail=detail)
     with ledger.within(views=_VIEWS) as whole:
         begin = _begin_of(whole, topics, partitions, ranges, end_ms)
         model = LiveModel(topics, partitions, "ledger", group_id)
-        return _follow(whole, model, begin, end_ms, before_record, only_states=only_states)
+        return _follow(whole, model, begin, end_ms, before_record, detail=detail)
 
 
 class _Archived(NamedTuple):
@@ -346,23 +367,23 @@ def _follow(
     end_ms: int,
     before_record: Callable[[], None],
     *,
-    only_states: bool,
+    detail: Detail,
 ) -> LiveModel:
     """Let an empty model apply the archived records behind its beginning; return it."""
     from_ms = begin.last_ms - HISTORY_MS
-    if only_states:
+    if detail == "states":
         for place, (follower, last) in begin.shards.items():
             for record in _records(ledger, place, follower.next_offset, last):
                 before_record()
                 follower.apply(record, 0.0)
             model.put_shard(follower)
-        for decision, partition, published_ms in recent_decisions(ledger, from_ms, end_ms, shown=(Rebalance,)):
+        for decision, partition, published_ms in recent_decisions(ledger, from_ms, end_ms, detail=detail):
             model.note_decision(partition, decision, published_ms)
         model.refresh()
         return model
     for follower, _ in begin.shards.values():
         model.put_shard(follower)
-    for decision, partition, published_ms in recent_decisions(ledger, from_ms, end_ms, model.only):
+    for decision, partition, published_ms in recent_decisions(ledger, from_ms, end_ms, model.only, detail):
         model.note_decision(partition, decision, published_ms)
     model.refresh(only_lags=True)
     refreshed_ms = model.now_ms
