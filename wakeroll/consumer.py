@@ -16,6 +16,7 @@ from confluent_kafka import Message
 
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
+from wakeroll.calls_at_work import Application, CallAtWork
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
@@ -97,6 +98,7 @@ class Consumer:
         connect_timeout: float = 10.0,
         poll_timeout: float | None = 300.0,
         last_will: bool | str = True,
+        inspectable: bool = True,
     ) -> None:
         """Connect to the brokers. The first `poll`, `run` or `fetch`, or `join`, joins the group; so does ``with``.
 
@@ -144,6 +146,8 @@ class Consumer:
                 the queues, instead of the end of the session; see docs/last-will.md. An address, such as
                 ``unix:/run/wakeroll/will.sock``: of a ``wakeroll last-will`` that does it; True: the one that the
                 environment variable WAKEROLL_LAST_WILL names, if it does. False: nobody does.
+            inspectable: whether this consumer answers an operator who asks what it does (`wakeroll inspect`) with the
+                stacks of its calls too: names of functions and lines of code, no values.
 
         Raises:
             InvalidUsage: an argument is not valid.
@@ -204,7 +208,12 @@ class Consumer:
             self._fetcher.hear,
             will,
             math.inf if poll_timeout_s is None else poll_timeout_s,
-            lambda: "" if (consumer := me()) is None else consumer._hanging(),
+            Application(
+                lambda: "" if (consumer := me()) is None else consumer._hanging(),
+                lambda: [] if (consumer := me()) is None else consumer._calls_at_work(),
+                lambda: "" if (consumer := me()) is None else consumer._elsewhere(),
+                shows_stacks=inspectable,
+            ),
         )
         self._reader.on_leader_epoch = self._control.note_leader_epoch
         self._reader.leader_epoch_at = self._control.leader_epoch_at
@@ -819,6 +828,23 @@ class Consumer:
         if thread is None:
             return last
         return f"{last}; thread {thread.name!r} is here:\n{stack_of(thread.ident)}"
+
+    def _calls_at_work(self) -> list[CallAtWork]:
+        """Return the calls of the handler, or the work on the message that `poll` has returned, the oldest first."""
+        loop, handed, thread = self._loop, self._handed, self._poller
+        if loop is not None:
+            return loop.calls_at_work()
+        if handed is None or thread is None or self._is_polling:
+            return []
+        last = handed[1] - 1
+        return [CallAtWork(handed[0].queue, last, last, self._control.idle_ms, lambda: stack_of(thread.ident))]
+
+    def _elsewhere(self) -> str:
+        """Describe what the application does while no call is at work."""
+        thread = self._poller
+        if self._loop is not None or self._is_polling:
+            return "it waits for messages"
+        return "it has not polled yet" if thread is None else f"thread {thread.name!r} is not in poll() or run()"
 
     def _tell(self, callback: OnQueues | None, queues: list[Queue]) -> None:
         if callback is not None and queues:

@@ -5,6 +5,7 @@ import reprlib
 from collections.abc import Callable, Container, Mapping
 from functools import partial
 
+from wakeroll.calls_at_work import CallAtWork
 from wakeroll.errors import InvalidUsage
 from wakeroll.heartbeat_thread import Control
 from wakeroll.held_locks import free
@@ -251,11 +252,23 @@ class PushLoop:
         elif not self._control.is_away:
             self._control.step_out(f"all its workers hang{''.join(map(self._described, calls))}")
 
+    def calls_at_work(self) -> list[CallAtWork]:
+        """Return the calls of the handler that have not returned, the oldest first; any thread may call it."""
+        return list(map(self._at_work, self._dispatch.calls()))
+
+    def _at_work(self, call: Call) -> CallAtWork:
+        batch = call.batch
+        return CallAtWork(
+            batch.work.give.queue,
+            batch.first,
+            batch.last,
+            self._clock.now_ms() - call.begun_ms,
+            lambda: self._workers.stack_of(batch) or stack_of(call.thread_id),
+        )
+
     def _described(self, call: Call) -> str:
-        batch, for_s = call.batch, (self._clock.now_ms() - call.begun_ms) / 1_000
-        where = f"{batch.work.give.queue}, offsets {batch.first} to {batch.last}"
-        stack = self._workers.stack_of(batch) or stack_of(call.thread_id)
-        return f"; since {for_s:.0f} s with {where}; its thread is here:\n{stack}"
+        found = self._at_work(call)
+        return f"; {found.words}; its thread is here:\n{found.stack()}"
 
     def _take(self) -> None:
         """Read messages, and let the workers have those that may be handled now."""

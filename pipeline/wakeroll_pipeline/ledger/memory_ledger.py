@@ -1,6 +1,6 @@
 """A ledger in memory, for rows that are not in the tables yet."""
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
@@ -11,16 +11,15 @@ from msgspec import Struct
 from wakeroll_model.rows import TABLES, Table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb, json_in_duckdb
 from wakeroll_pipeline.ledger.delta_files import literal, quoted
-from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, Opened, configure, create_views, shown_columns
-from wakeroll_pipeline.ledger.view_queries import VIEWS
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, Opened, configure, shown_columns
 from wakeroll_pipeline.storage.place import Place
 
 
 class MemoryLedger(DuckLedger):
     """The tables and views of a ledger, first without rows. For one thread."""
 
-    def __init__(self, views: Container[str] = VIEWS) -> None:
-        """Create the tables, and the views with these names."""
+    def __init__(self) -> None:
+        """Create the tables."""
         super().__init__(duckdb.connect(), Place.of(""), Opened({}, {}))
         configure(self.connection, None)
         for table in TABLES.values():
@@ -28,7 +27,6 @@ class MemoryLedger(DuckLedger):
             self.connection.execute(f"create table {_rows_of(table)} ({typed})")
             shown = ", ".join(shown_columns(table))
             self.connection.execute(f"create view {table.name} as select {shown} from {_rows_of(table)}")
-        create_views(self.connection, views)
 
     def append(self, table: Table, rows: Iterable[Struct]) -> None:
         """Append rows of a table whose columns have a form in JSON, which bytes have not."""
@@ -52,7 +50,6 @@ class MemoryLedger(DuckLedger):
         self,
         from_ms: int | None = None,  # noqa: ARG002 - there are no files to leave out
         to_ms: int | None = None,  # noqa: ARG002
-        views: Container[str] = VIEWS,  # noqa: ARG002
     ) -> Iterator[Self]:
         """Provide this ledger, with all of its rows."""
         yield self
