@@ -202,7 +202,6 @@ def test_the_answers_in_the_docs_are_those_of_the_day(home: Path, built: list[ma
     compiled = home / "logs" / "dbt" / "compiled" / "wakeroll" / "analyses"
     page = HEAD
     with duck_ledger(home / "warehouse") as ledger:
-        ledger.create_views()
         ledger.open_marts()
         for path in sorted((marts.PROJECT / "analyses").glob("*.sql")):
             question, _, sql = path.read_text(encoding="utf-8").partition("\n")

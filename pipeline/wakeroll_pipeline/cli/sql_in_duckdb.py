@@ -33,7 +33,6 @@ def ask_duckdb(ledger: DuckLedger, question: str, limit: int, known: Sequence[st
         UnreadableTable: it reads a table that cannot be read.
     """
     described = _DESCRIBE.fullmatch(question)
-    ledger.create_views()
     try:
         if described and described[1].lower() in known:
             found = ledger.connection.execute(_COLUMNS, {"name": described[1].lower()})

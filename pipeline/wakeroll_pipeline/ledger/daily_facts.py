@@ -311,7 +311,6 @@ def facts_of(ledger: DuckLedger, day: date, opening: Opening | None = None) -> R
         whole = _is_whole(ledger, its, begin_ms, end_ms, losses_of(ledger))
         margins = (begin_ms - _MARGIN_MS, end_ms + _MARGIN_MS)
         connection = its.connection
-        its.create_views()
         connection.register("opening", opening.rows)
         alive = "true"
         if newest is not None:

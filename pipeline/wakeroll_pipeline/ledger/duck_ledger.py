@@ -95,10 +95,17 @@ class DuckLedger:
         views: "LazyViews | None" = None,
     ) -> None:
         """Answer from a connection that has the tables; use `open_ledger`."""
-        self.connection = connection
+        self.table_connection = connection
+        """To DuckDB, with all tables, and with those views that a query has named."""
         self.warehouse = warehouse
         self.opened = opened
         self._views = LazyViews() if views is None else views
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection to DuckDB, with all tables and views."""
+        self._views.create(self.table_connection)
+        return self.table_connection
 
     @property
     def versions(self) -> Mapping[str, int]:
@@ -113,16 +120,16 @@ class DuckLedger:
     def rows(self, sql: str, /, **values: Value) -> list[Row]:
         """Return the rows of a query: see `wakeroll_pipeline.ledger.ledger.Ledger`."""
         with self._readable():
-            self._views.create(self.connection, sql)
-            found = self.connection.execute(sql, values)
+            self._views.create(self.table_connection, sql)
+            found = self.table_connection.execute(sql, values)
             names = [column[0] for column in found.description or ()]
             return [Row(names, tuple(map(row_of, row))) for row in found.fetchall()]
 
     def stream(self, sql: str, /, **values: Value) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query one by one: see `wakeroll_pipeline.ledger.ledger.Ledger`."""
         with self._readable():
-            self._views.create(self.connection, sql)
-            found = self.connection.cursor().execute(sql, values)
+            self._views.create(self.table_connection, sql)
+            found = self.table_connection.cursor().execute(sql, values)
             rows = found.fetchmany(_FETCHED)
         while rows:
             yield from rows
@@ -138,24 +145,20 @@ class DuckLedger:
                 raise damage from error
             raise
 
-    def create_views(self) -> None:
-        """Create all views, for one who asks `connection` itself; `rows` and `stream` create those that they need."""
-        self._views.create(self.connection)
-
     def add_comments(self) -> None:
         """Add the comments of the tables, the views and their columns, for a person; they take 40 ms."""
-        self.create_views()
+        self._views.create(self.table_connection)
         for table in TABLES.values():
             columns = (*columns_of(table.row), ERA) if has_era(table) else columns_of(table.row)
             comments = {column.name: column.comment for column in columns}
-            add_comments(self.connection, table.name, first_line(table.row), comments)
+            add_comments(self.table_connection, table.name, first_line(table.row), comments)
         for view in declared_views():
             comments = {column.name: column.comment for column in view.columns}
-            add_comments(self.connection, view.name, view.comment, comments)
+            add_comments(self.table_connection, view.name, view.comment, comments)
 
     def open_marts(self) -> list[str]:
         """Add the newest versions of the marts that `wakeroll marts` has built; return their names."""
-        return open_marts(self.connection, self.warehouse)
+        return open_marts(self.table_connection, self.warehouse)
 
     @contextmanager
     def within(self, from_ms: int | None = None, to_ms: int | None = None) -> Iterator["DuckLedger"]:
@@ -209,8 +212,10 @@ class DuckLedger:
         """
         whole = whole_name(table)
         rows = f"from {whole}" if part is None else self.reading(table, part)
-        self.connection.execute(f"alter view {table.name} rename to {whole}")
-        self.connection.execute(f"create view {table.name} as select * from ({rows}) as rows where not ({is_old})")
+        self.table_connection.execute(f"alter view {table.name} rename to {whole}")
+        self.table_connection.execute(
+            f"create view {table.name} as select * from ({rows}) as rows where not ({is_old})"
+        )
 
     def narrow(self, query: str) -> None:
         """Let the tables leave out the files that a query does not need, by the statistics in the Delta log.
@@ -226,7 +231,7 @@ class DuckLedger:
         for name, ranges in (self._needed_by(query) or {}).items():
             if name not in self.unreadable and all(ranges.any_of):
                 rows = self.reading(TABLES[name], ranges)
-                self.connection.execute(f"create or replace view {name} as {rows}")
+                self.table_connection.execute(f"create or replace view {name} as {rows}")
 
     def bytes_for(self, query: str) -> int:
         """Return the size of the tables' files that a query needs (bytes): of all files, if it cannot be planned.
@@ -243,7 +248,7 @@ class DuckLedger:
         """Return the rows that a query needs of each table that it reads; None if DuckDB cannot plan it."""
         columns: dict[str, dict[str, str]] = {}
         known = "select table_name, column_name, data_type from duckdb_columns() where not internal"
-        for view, column, type_ in self.connection.execute(known).fetchall():
+        for view, column, type_ in self.table_connection.execute(known).fetchall():
             if view not in VIEWS:
                 columns.setdefault(view, {})[column] = type_
         with duckdb.connect() as plan:
@@ -267,18 +272,18 @@ class DuckLedger:
         Args:
             question: reads this ledger; it may be called twice.
         """
-        self.connection.execute(f"set global memory_limit = {literal(f'{_BOUND_MIB}MiB')}")
+        self.table_connection.execute(f"set global memory_limit = {literal(f'{_BOUND_MIB}MiB')}")
         try:
             return question()
         except duckdb.OutOfMemoryException:
             pass
         finally:
-            self.connection.execute("reset global memory_limit")
+            self.table_connection.execute("reset global memory_limit")
         return question()
 
     def cursor(self) -> "DuckLedger":
         """Return a ledger with the same tables for another thread."""
-        return DuckLedger(self.connection.cursor(), self.warehouse, self.opened, self._views)
+        return DuckLedger(self.table_connection.cursor(), self.warehouse, self.opened, self._views)
 
     def damage_behind(self, error: duckdb.Error) -> UnreadableTable | None:
         """Return the damage of the tables that made DuckDB fail; None if the error has another reason.
@@ -293,22 +298,22 @@ class DuckLedger:
             self.opened.unreadable[damage.table] = damage
             with suppress(duckdb.Error):  # an internal error of DuckDB ends the connection
                 failing = _failing(TABLES[damage.table], damage)
-                self.connection.execute(f"create or replace view {damage.table} as {failing}")
+                self.table_connection.execute(f"create or replace view {damage.table} as {failing}")
         return damage
 
     def close(self) -> None:
         """Free the memory."""
-        release(self.connection)
-        self.connection.close()
+        release(self.table_connection)
+        self.table_connection.close()
 
 
 class LazyViews:
     """The views of a database, created when a query first names them: all of them take DuckDB 0.15 s."""
 
-    def __init__(self) -> None:
-        """Begin without views."""
+    def __init__(self, *, exist: bool = True) -> None:
+        """Begin without views; `exist`: whether there will be any."""
         self._lock = threading.Lock()
-        self._missing = dict(views("duckdb"))
+        self._missing = dict(views("duckdb")) if exist else {}
 
     def create(self, connection: duckdb.DuckDBPyConnection, query: str | None = None) -> None:
         """Create the views that a query names, and those behind them; None: all. Any thread may call it."""
@@ -388,7 +393,7 @@ def open_ledger(
     """
     connection, place = duckdb.connect(), Place.of(warehouse)
     opened = open_tables(connection, place, versions, at_one_moment=at_one_moment, only=only)
-    return DuckLedger(connection, place, opened)
+    return DuckLedger(connection, place, opened, LazyViews(exist=only is None))
 
 
 class Opened(NamedTuple):

@@ -21,19 +21,19 @@ class MemoryLedger(DuckLedger):
     def __init__(self) -> None:
         """Create the tables."""
         super().__init__(duckdb.connect(), Place.of(""), Opened({}, {}))
-        configure(self.connection, None)
+        configure(self.table_connection, None)
         for table in TABLES.values():
             typed = ", ".join(f"{quoted(column.name)} {in_duckdb(column.type)}" for column in columns_of(table.row))
-            self.connection.execute(f"create table {_rows_of(table)} ({typed})")
+            self.table_connection.execute(f"create table {_rows_of(table)} ({typed})")
             shown = ", ".join(shown_columns(table))
-            self.connection.execute(f"create view {table.name} as select {shown} from {_rows_of(table)}")
+            self.table_connection.execute(f"create view {table.name} as select {shown} from {_rows_of(table)}")
 
     def append(self, table: Table, rows: Iterable[Struct]) -> None:
         """Append rows of a table whose columns have a form in JSON, which bytes have not."""
         columns = columns_of(table.row)
         names = ", ".join(quoted(column.name) for column in columns)
         structure = literal(f"[{json_in_duckdb(columns)}]")
-        self.connection.execute(
+        self.table_connection.execute(
             f"insert into {_rows_of(table)} select {names} from (select unnest(from_json($rows, {structure}), "
             "max_depth := 2))",
             {"rows": msgspec.json.encode(list(rows)).decode()},
@@ -41,7 +41,7 @@ class MemoryLedger(DuckLedger):
 
     def forget(self, table: Table, before_ms: int) -> None:
         """Delete the rows of a table that are older than a log time (epoch ms)."""
-        self.connection.execute(
+        self.table_connection.execute(
             f"delete from {_rows_of(table)} where {table.at} < $before_ms", {"before_ms": before_ms}
         )
 

@@ -51,7 +51,6 @@ def opening_of(ledger: DuckLedger, day: date, known: Opening | None = None) -> O
         known = None
     from_ms, to_ms = 0 if known is None else begin_of(known.day), begin_of(day)
     with ledger.within(from_ms, to_ms) as its:
-        its.create_views()
         if known is not None:
             its.connection.register("known", known.rows)
         sql = _OPENING.format(known=_NOTHING if known is None else "from known", begin=from_ms, end=to_ms)

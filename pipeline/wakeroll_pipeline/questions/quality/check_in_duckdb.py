@@ -54,7 +54,6 @@ def _outcomes(ledger: DuckLedger, names: Collection[str] | None, chains: ChainCh
 def _history(ledger: DuckLedger, rules: Sequence[Rule], chains: ChainCheck) -> list[RuleResult]:
     left_out = [rule for rule in rules if chains.since and needs_the_past(rule)]
     all_of_them, rules = rules, [rule for rule in rules if rule not in left_out]
-    ledger.create_views()
     found = history_in_duckdb(ledger.connection, rules, ledger.damage_behind, losses_of(ledger))
     for table in chains.tables_of(rules):
         try:
