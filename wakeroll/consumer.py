@@ -30,6 +30,7 @@ from wakeroll.last_will.member_will import will_for
 from wakeroll.message_selection import MessageSelection
 from wakeroll.outbox import Outbox
 from wakeroll.own_process import OwnProcess
+from wakeroll.pace import Pace
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
 from wakeroll.push.push_loop import PushLoop
@@ -46,8 +47,6 @@ from wakeroll_model.events import Mode, Offset, Policy, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import retry_topic_of
 
-SLICE_S = 0.05
-"""How long poll() waits for Kafka before it checks for new or revoked queues (s)."""
 QueueName = Queue | tuple[str, int]
 """A `Queue`, or a topic and a number."""
 LEAVE_MARGIN_S = 1.0
@@ -187,6 +186,7 @@ class Consumer:
         self.group_id = group_id
         self.client_id = client_id
         self._orderly = orderly
+        self._inspectable = inspectable
         self._poll_timeout = poll_timeout
         self._on_revoked = on_revoked
         self._connection = connection
@@ -221,6 +221,7 @@ class Consumer:
         self._poller: threading.Thread | None = None
         self._closer: threading.Thread | None = None
         self._polling = threading.Lock()
+        self._pace = Pace()
         self._closed = False
         """Whether `close` was called."""
         self._has_left = False
@@ -767,10 +768,11 @@ class Consumer:
         if self._reader.is_idle:
             self._control.changed.wait(min(timeout, RETRY_S))
             return None
-        read = self._reader.poll(min(timeout, SLICE_S))
+        read = self._reader.poll(min(timeout, self._pace.wait_s))
         if read is None:
             self._follow_moves()
             return None
+        self._pace.note()
         give, message = read
         offset = message.offset()
         assert offset is not None, "a message without an error has an offset"
@@ -844,7 +846,10 @@ class Consumer:
         thread = self._poller
         if self._loop is not None or self._is_polling:
             return "it waits for messages"
-        return "it has not polled yet" if thread is None else f"thread {thread.name!r} is not in poll() or run()"
+        if thread is None:
+            return "it has not polled yet"
+        here = f":\n{stack_of(thread.ident)}" if self._inspectable else ""
+        return f"thread {thread.name!r} is not in poll() or run(){here}"
 
     def _tell(self, callback: OnQueues | None, queues: list[Queue]) -> None:
         if callback is not None and queues:

@@ -16,11 +16,12 @@ from wakeroll.call_thread import CallThread
 from wakeroll.calls_at_work import Application, LongCalls
 from wakeroll.errors import ConsumerFenced, WakerollError, in_words
 from wakeroll.flag import Flag
-from wakeroll.inbox import Inbox
+from wakeroll.inbox import Inbox, ToAClient
 from wakeroll.last_will.member_will import MemberWill
 from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
+from wakeroll.pace import Pace
 from wakeroll_model.client import Client
 from wakeroll_model.client_actions import (
     Dropped,
@@ -40,8 +41,6 @@ from wakeroll_model.queue import Queue
 
 log = logging.getLogger("wakeroll")
 
-SLICE_S = 0.05
-"""How long the thread waits for a decision before it checks acknowledgements and the time again (s)."""
 LEAVE_S = 1.0
 """How long to wait for the thread to end, which it does within a slice (s)."""
 END_S = 3.0
@@ -429,20 +428,16 @@ class Control:
         self._waiting = waiting
 
     def _run(self) -> None:
-        inbox, self._looked_s = self._inbox, time.monotonic()
+        inbox, self._looked_s, pace = self._inbox, time.monotonic(), Pace()
         assert inbox is not None
         try:
             if self._will is not None:
                 self._will.begin()
             while not self._stopping.is_set():
-                decisions = inbox.poll(SLICE_S)
-                for decision in decisions:
-                    if isinstance(decision, Wake | Rejected):
-                        self._on_answer(decision)
-                    if isinstance(decision, Rejected) and self._is_misplaced(decision):
-                        self._outbox.learn_partitions()
-                    if isinstance(decision, Membership) and self._is_conflict(decision):
-                        self._log.conflict(decision.detail)
+                decisions = inbox.poll(pace.wait_s)
+                if decisions:
+                    pace.note()
+                    self._pass_on(decisions)
                 self._outbox.serve()
                 deaf = inbox.is_deaf(self._client.session_timeout_ms)
                 with self._lock:
@@ -466,6 +461,16 @@ class Control:
                 self._answer_commits()
         finally:
             inbox.close()
+
+    def _pass_on(self, decisions: Iterable[ToAClient]) -> None:
+        """Do what decisions need that the client does not do; without the lock."""
+        for decision in decisions:
+            if isinstance(decision, Wake | Rejected):
+                self._on_answer(decision)
+            if isinstance(decision, Rejected) and self._is_misplaced(decision):
+                self._outbox.learn_partitions()
+            if isinstance(decision, Membership) and self._is_conflict(decision):
+                self._log.conflict(decision.detail)
 
     def _step_out_if_idle(self) -> None:
         """Leave if the application has not read for too long. The caller holds the lock."""

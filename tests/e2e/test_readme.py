@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -381,6 +382,15 @@ def test_the_readmes_application_consumes(up: Path, orders: Connection, engine: 
         application.wait_until(lambda: spark.table("groups").where("group_id = 'billing'").collect(), PATIENCE_S)
 
 
+def status_of(url: str) -> tuple[int, str]:
+    """Return the status of a page and, if it is an error, its text."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as found:
+            return found.status, ""
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
 def test_each_question_of_the_night_has_one_command_and_one_page(up: Path, orders: Connection, wakeroll):
     """The table of docs/operations.md, as it stands but for the names and the time, on a running system."""
     table = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## Three in the morning")[2]
@@ -414,8 +424,13 @@ def test_each_question_of_the_night_has_one_command_and_one_page(up: Path, order
                 answers.append(wakeroll(*words, *where))
                 return answers[-1][0] == 0 and bool(answers[-1][1].strip())
 
+            url = f"{page}{named(path)}"
+            wait_until(
+                lambda url=url: status_of(url)[0] == 200,
+                f"{question} {url}",
+                patience_s=PATIENCE_S,
+                state=lambda url=url: status_of(url),
+            )
             wait_until(  # the tables have it somewhat later
                 answered, question, patience_s=PATIENCE_S, state=lambda answers=answers: str(answers[-1])
             )
-            with urllib.request.urlopen(f"{page}{named(path)}", timeout=60) as found:
-                assert found.status == 200, question

@@ -294,7 +294,6 @@ def test_the_list_of_members_offers_a_kick_of_each(client, group):
         ("kick", "client=c9", "the client 'c9' is no member; members: c1"),
         ("kick", "client=c1&keep_out=soon", "the time to keep the client out is 'soon'"),
         ("kick", "client=%3Cscript%3E", "client is '<script>'"),
-        ("inspect", "client=c9", "the client 'c9' is no member; members: c1"),
         ("settings", "", "no setting is named"),
         ("settings", "settle_ms=1.5", "settle_ms is '1.5'"),
         ("settings", "strategy=BEST", "no strategy 'BEST'"),

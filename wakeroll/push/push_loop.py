@@ -12,6 +12,7 @@ from wakeroll.held_locks import free
 from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.name_lists import names_of
+from wakeroll.pace import Pace
 from wakeroll.push.delayed_messages import DelayedMessages
 from wakeroll.push.dispatch import Call, Dispatch
 from wakeroll.push.failure_handling import FailureHandling, RetryRules
@@ -30,8 +31,6 @@ from wakeroll_model.retry_topics import retry_topic_of
 
 log = logging.getLogger("wakeroll")
 
-SLICE_S = 0.05
-"""How long the loop waits for messages before it checks for changes of the assignment (s)."""
 PATIENCE_S = 0.05
 """How long the loop waits for the workers before it pauses a full queue (s); resuming costs a new fetch."""
 REPORT_EVERY_MS = 1_000
@@ -110,6 +109,7 @@ class PushLoop:
         )
         self._report_due_ms = 0
         self._hang_timeout = hang_timeout
+        self._pace = Pace()
         self._sender = sender
         on_failure = self._fail if self._failures is None else self._failures.handle
         self._workers = workers_for(handler, limits.workers, self._dispatch, on_failure, name)
@@ -275,11 +275,12 @@ class PushLoop:
         self._go_on_where_settled()
         self._is_read = not self._returning
         if self._reader.is_idle:
-            self._control.changed.wait(SLICE_S)
+            self._control.changed.wait(self._pace.wait_s)
             return
         touched, delayed = [], []
-        for give, messages in self._reader.take(self._limits.most_at_once(self._largest), SLICE_S):
+        for give, messages in self._reader.take(self._limits.most_at_once(self._largest), self._wait_s()):
             self._is_read = False
+            self._pace.note()
             if give.queue in self._returning:
                 continue  # they are read again
             work = self._work.get(give.queue)
@@ -304,6 +305,12 @@ class PushLoop:
         if delayed:
             self._reader.hold_back([work.give.queue for work in delayed])
             self._paused |= {work.give.queue: work for work in delayed}
+
+    def _wait_s(self) -> float:
+        """Return how long to wait for messages (s): shortly unless there is nothing else to do."""
+        if self.idle_until_ms() is None:
+            self._pace.note()
+        return self._pace.wait_s
 
     def _follow_moves(self) -> None:
         """Apply moves of positions without a message."""
