@@ -2,11 +2,11 @@
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from wakeroll import argument_checks
 from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
-from wakeroll.decision_log import DecisionLog, Said
+from wakeroll.decision_log import DecisionLog
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll.expectations import problem_in
 from wakeroll.group_summary import History
@@ -29,15 +29,16 @@ from wakeroll.operator_requests import (
     ResetOutcome,
     append,
     await_decisions,
+    await_report,
     await_reset,
     await_target,
 )
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
 from wakeroll.reset import ResetPlan, ResetTarget, Shift, in_words, place_of, plan_of
-from wakeroll_model import deletions, kicks, pauses
+from wakeroll_model import deletions, inspections, kicks, pauses
 from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance
-from wakeroll_model.events import Configure, Delete, Kick, OperatorName, Pause, Request, Reset
+from wakeroll_model.events import Configure, Delete, Inspect, Kick, OperatorName, Pause, Request, Reset
 from wakeroll_model.queue import Queue, TopicName
 from wakeroll_model.records import type_of
 
@@ -48,9 +49,11 @@ ROUTE_S = 5.0
 RETRY_S = 1.0
 _LONGEST_ASKED = 255
 
+_Answer = TypeVar("_Answer")
+
 
 class Admin:
-    """Changes a group's offsets and settings, pauses it, kicks members, and deletes. For one thread.
+    """Changes a group's offsets and settings, pauses it, kicks and inspects members, deletes. For one thread.
 
     >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
     ...     plan = admin.plan_reset("billing", "first", topic="orders")
@@ -388,6 +391,31 @@ class Admin:
         """
         self._kick(group_id, client_id, by, timeout, readmit=True, reason=reason)
 
+    def inspect(
+        self, group_id: str, client_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S
+    ) -> str:
+        """Ask a member what it does, and return its answer: its calls at work, with their messages and stacks.
+
+        The process of the member answers, even if all its handlers hang. The answer is on record as a change
+        ``reported`` of the member. It needs feature level 4.
+
+        Args:
+            group_id: the group.
+            client_id: the member.
+            reason: why, for the record; at most 255 characters.
+            by: who makes the request, for the record; if omitted, this process's user and host.
+            timeout: seconds to wait for the coordinator and the member.
+
+        Raises:
+            InvalidUsage: an argument is not valid, or the client is no member; the message names those that are.
+            InvalidKeys: there is no key of an operator to sign with.
+            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestUnanswered: the coordinator, or the member, did not answer in time; the request is recorded.
+            NotReachable: Kafka did not acknowledge the request in time.
+        """
+        wanted = {"group_id": group_id, "client_id": client_id, "reason": reason}
+        return self._request(Inspect, by, timeout, await_report, **wanted)
+
     def pause(self, group_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S) -> str:
         """Pause a group: its members keep their queues, and hand out no message; return the record of that, in words.
 
@@ -423,7 +451,7 @@ class Admin:
 
     def _pause(self, group_id: str, by: str | None, timeout: float, **wanted: Any) -> str:
         """Send a `pause`, and return the detail of the change of the group."""
-        decisions = self._request(Pause, by, timeout, group_id=group_id, **wanted)
+        decisions = self._request(Pause, by, timeout, await_decisions, group_id=group_id, **wanted)
         changed = next((one for one in decisions if isinstance(one, Membership)), None)
         assert changed is not None, f"the coordinator accepts a pause by a `membership`, not by {decisions}"
         return changed.detail
@@ -446,7 +474,7 @@ class Admin:
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
-        decisions = self._request(Delete, by, timeout, group_id=group_id, what="group", reason=reason)
+        decisions = self._request(Delete, by, timeout, await_decisions, group_id=group_id, what="group", reason=reason)
         forgotten = next((one for one in decisions if isinstance(one, Membership)), None)
         assert forgotten is not None, f"the coordinator deletes a group by a `forgotten`, not by {decisions}"
         return forgotten.detail
@@ -488,7 +516,9 @@ class Admin:
             raise InvalidUsage("set either topic or queue: the offsets of which topic are deleted?")
         group_id = argument_checks.group_id_of(group_id)
         queues = [queue] if queue is not None else self._committed_queues(group_id, topic or "")
-        decisions = self._request(Delete, by, timeout, group_id=group_id, what="offsets", queues=queues, reason=reason)
+        decisions = self._request(
+            Delete, by, timeout, await_decisions, group_id=group_id, what="offsets", queues=queues, reason=reason
+        )
         return {(one.queue, one.client_id): one.offset for one in decisions if isinstance(one, Offset) and one.deleted}
 
     def _committed_queues(self, group_id: str, topic: str) -> list[Queue]:
@@ -503,13 +533,19 @@ class Admin:
 
     def _kick(self, group_id: str, client_id: str, by: str | None, timeout: float, **wanted: Any) -> list[Membership]:
         """Send a `kick`, and return the changes of members that follow from it."""
-        decisions = self._request(Kick, by, timeout, group_id=group_id, client_id=client_id, **wanted)
+        wanted |= {"group_id": group_id, "client_id": client_id}
+        decisions = self._request(Kick, by, timeout, await_decisions, **wanted)
         return [one for one in decisions if isinstance(one, Membership)]
 
     def _request(
-        self, declared: type[Kick] | type[Delete] | type[Pause], by: str | None, timeout: float, **wanted: Any
-    ) -> list[Said]:
-        """Send a request with these fields, and return the decisions that follow from it at once."""
+        self,
+        declared: type[Kick] | type[Delete] | type[Pause] | type[Inspect],
+        by: str | None,
+        timeout: float,
+        answer: Callable[[DecisionLog, Cause, float], _Answer],
+        **wanted: Any,
+    ) -> _Answer:
+        """Send a request with these fields, and return its answer; `answer` waits for it."""
         named = {"by": this_user() if by is None else by, **wanted}
         if problem := problem_in(named, declared):
             raise InvalidUsage(problem)
@@ -518,9 +554,9 @@ class Admin:
             log = self._log(event.group_id)
             log.from_now_on()
             try:
-                return await_decisions(log, self._append(event), timeout)
+                return answer(log, self._append(event), timeout)
             except RequestRefused as refused:
-                if refused.rule in (kicks.RULE, deletions.RULE, pauses.RULE):
+                if refused.rule in (kicks.RULE, deletions.RULE, pauses.RULE, inspections.RULE):
                     raise InvalidUsage(str(refused)) from None
                 if refused.rule == "type":
                     raise RequestRefused(

@@ -16,6 +16,7 @@ from confluent_kafka import Message
 
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
+from wakeroll.calls_at_work import Application, CallAtWork
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
@@ -29,6 +30,7 @@ from wakeroll.last_will.member_will import will_for
 from wakeroll.message_selection import MessageSelection
 from wakeroll.outbox import Outbox
 from wakeroll.own_process import OwnProcess
+from wakeroll.pace import Pace
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
 from wakeroll.push.push_loop import PushLoop
@@ -45,8 +47,6 @@ from wakeroll_model.events import Mode, Offset, Policy, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import retry_topic_of
 
-SLICE_S = 0.05
-"""How long poll() waits for Kafka before it checks for new or revoked queues (s)."""
 QueueName = Queue | tuple[str, int]
 """A `Queue`, or a topic and a number."""
 LEAVE_MARGIN_S = 1.0
@@ -97,6 +97,7 @@ class Consumer:
         connect_timeout: float = 10.0,
         poll_timeout: float | None = 300.0,
         last_will: bool | str = True,
+        inspectable: bool = True,
     ) -> None:
         """Connect to the brokers. The first `poll`, `run` or `fetch`, or `join`, joins the group; so does ``with``.
 
@@ -144,6 +145,8 @@ class Consumer:
                 the queues, instead of the end of the session; see docs/last-will.md. An address, such as
                 ``unix:/run/wakeroll/will.sock``: of a ``wakeroll last-will`` that does it; True: the one that the
                 environment variable WAKEROLL_LAST_WILL names, if it does. False: nobody does.
+            inspectable: whether this consumer answers an operator who asks what it does (`wakeroll inspect`) with the
+                stacks of its calls too: names of functions and lines of code, no values.
 
         Raises:
             InvalidUsage: an argument is not valid.
@@ -183,6 +186,7 @@ class Consumer:
         self.group_id = group_id
         self.client_id = client_id
         self._orderly = orderly
+        self._inspectable = inspectable
         self._poll_timeout = poll_timeout
         self._on_revoked = on_revoked
         self._connection = connection
@@ -204,7 +208,12 @@ class Consumer:
             self._fetcher.hear,
             will,
             math.inf if poll_timeout_s is None else poll_timeout_s,
-            lambda: "" if (consumer := me()) is None else consumer._hanging(),
+            Application(
+                lambda: "" if (consumer := me()) is None else consumer._hanging(),
+                lambda: [] if (consumer := me()) is None else consumer._calls_at_work(),
+                lambda: "" if (consumer := me()) is None else consumer._elsewhere(),
+                shows_stacks=inspectable,
+            ),
         )
         self._reader.on_leader_epoch = self._control.note_leader_epoch
         self._reader.leader_epoch_at = self._control.leader_epoch_at
@@ -212,6 +221,7 @@ class Consumer:
         self._poller: threading.Thread | None = None
         self._closer: threading.Thread | None = None
         self._polling = threading.Lock()
+        self._pace = Pace()
         self._closed = False
         """Whether `close` was called."""
         self._has_left = False
@@ -758,10 +768,11 @@ class Consumer:
         if self._reader.is_idle:
             self._control.changed.wait(min(timeout, RETRY_S))
             return None
-        read = self._reader.poll(min(timeout, SLICE_S))
+        read = self._reader.poll(min(timeout, self._pace.wait_s))
         if read is None:
             self._follow_moves()
             return None
+        self._pace.note()
         give, message = read
         offset = message.offset()
         assert offset is not None, "a message without an error has an offset"
@@ -819,6 +830,26 @@ class Consumer:
         if thread is None:
             return last
         return f"{last}; thread {thread.name!r} is here:\n{stack_of(thread.ident)}"
+
+    def _calls_at_work(self) -> list[CallAtWork]:
+        """Return the calls of the handler, or the work on the message that `poll` has returned, the oldest first."""
+        loop, handed, thread = self._loop, self._handed, self._poller
+        if loop is not None:
+            return loop.calls_at_work()
+        if handed is None or thread is None or self._is_polling:
+            return []
+        last = handed[1] - 1
+        return [CallAtWork(handed[0].queue, last, last, self._control.idle_ms, lambda: stack_of(thread.ident))]
+
+    def _elsewhere(self) -> str:
+        """Describe what the application does while no call is at work."""
+        thread = self._poller
+        if self._loop is not None or self._is_polling:
+            return "it waits for messages"
+        if thread is None:
+            return "it has not polled yet"
+        here = f":\n{stack_of(thread.ident)}" if self._inspectable else ""
+        return f"thread {thread.name!r} is not in poll() or run(){here}"
 
     def _tell(self, callback: OnQueues | None, queues: list[Queue]) -> None:
         if callback is not None and queues:

@@ -13,15 +13,27 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple, TypeVar
 
 from wakeroll.call_thread import CallThread
+from wakeroll.calls_at_work import Application, LongCalls
 from wakeroll.errors import ConsumerFenced, WakerollError, in_words
 from wakeroll.flag import Flag
-from wakeroll.inbox import Inbox
+from wakeroll.inbox import Inbox, ToAClient
 from wakeroll.last_will.member_will import MemberWill
 from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
+from wakeroll.pace import Pace
 from wakeroll_model.client import Client
-from wakeroll_model.client_actions import Dropped, EventRefused, Give, OthersChanged, Output, PauseChanged, Send, Take
+from wakeroll_model.client_actions import (
+    Dropped,
+    EventRefused,
+    Give,
+    Inspected,
+    OthersChanged,
+    Output,
+    PauseChanged,
+    Send,
+    Take,
+)
 from wakeroll_model.decisions import Membership, OtherFilter, Rejected, Wake
 from wakeroll_model.events import Commit, Failure, Heartbeat, Subscription
 from wakeroll_model.instance_secrets import provable_id
@@ -29,8 +41,6 @@ from wakeroll_model.queue import Queue
 
 log = logging.getLogger("wakeroll")
 
-SLICE_S = 0.05
-"""How long the thread waits for a decision before it checks acknowledgements and the time again (s)."""
 LEAVE_S = 1.0
 """How long to wait for the thread to end, which it does within a slice (s)."""
 END_S = 3.0
@@ -40,7 +50,7 @@ LONGEST_STEP_S = 1.0
 FLUSH_S = 0.1
 """How long to wait for acknowledgements before looking whether a commit still waits for them (s)."""
 LOOK_S = 5.0
-"""How often the thread looks whether the executor of the last will is there (s)."""
+"""How often the thread looks whether the executor of the last will is there, and which calls last long (s)."""
 NOD_S = 60.0
 """How long a daemon thread sleeps at a time while the interpreter ends (s)."""
 NEVER_S = float("inf")
@@ -75,7 +85,7 @@ class Control:
         on_answer: Callable[[Wake | Rejected], None],
         will: MemberWill | None = None,
         poll_timeout_s: float = NEVER_S,
-        hanging: Callable[[], str] = str,
+        application: Application | None = None,
     ) -> None:
         """Prepare; `join` joins the group.
 
@@ -86,7 +96,7 @@ class Control:
             on_answer: called in the control thread with each decision that may answer a pull.
             will: last will of the client; None if it has none.
             poll_timeout_s: the client leaves if nobody calls `called` for so long (s), until somebody does.
-            hanging: describes what the application does instead, for the log; empty if that is not known.
+            application: what may be asked about the application; None: nothing.
         """
         self.changed = Flag()
         """Set when the application's thread must apply a change of the assignment."""
@@ -99,7 +109,10 @@ class Control:
         self._on_answer = on_answer
         self._will = will
         self._poll_timeout_s = poll_timeout_s
-        self._hanging = hanging
+        self._application = Application() if application is None else application
+        self._long_calls = LongCalls()
+        self._is_inspected = False
+        """Whether an operator has asked what the application does, and this client has not answered yet."""
         self._idle_s = 0.0
         """Time since the last call of `called`, as far as the control thread has run (s)."""
         self._looked_s = 0.0
@@ -108,7 +121,7 @@ class Control:
         self.is_away = False
         """Whether this client has left because the application does not read."""
         self._look_s = 0.0
-        """When to look for the executor of the will again, by the monotonic clock."""
+        """When to look for the executor of the will, and at the calls at work, again, by the monotonic clock."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
@@ -157,6 +170,11 @@ class Control:
         or becomes a KeyError.
         """
         return self._calls.ask(call)
+
+    @property
+    def idle_ms(self) -> int:
+        """Time since the last call of `called`, as far as the control thread has run (ms)."""
+        return round(self._idle_s * 1_000)
 
     @property
     def group_id(self) -> str:
@@ -410,20 +428,16 @@ class Control:
         self._waiting = waiting
 
     def _run(self) -> None:
-        inbox, self._looked_s = self._inbox, time.monotonic()
+        inbox, self._looked_s, pace = self._inbox, time.monotonic(), Pace()
         assert inbox is not None
         try:
             if self._will is not None:
                 self._will.begin()
             while not self._stopping.is_set():
-                decisions = inbox.poll(SLICE_S)
-                for decision in decisions:
-                    if isinstance(decision, Wake | Rejected):
-                        self._on_answer(decision)
-                    if isinstance(decision, Rejected) and self._is_misplaced(decision):
-                        self._outbox.learn_partitions()
-                    if isinstance(decision, Membership) and decision.group_id == self.group_id:
-                        self._log.conflict(decision.detail)
+                decisions = inbox.poll(pace.wait_s)
+                if decisions:
+                    pace.note()
+                    self._pass_on(decisions)
                 self._outbox.serve()
                 deaf = inbox.is_deaf(self._client.session_timeout_ms)
                 with self._lock:
@@ -435,6 +449,7 @@ class Control:
                     elif deaf:
                         self._do(self._client.give_up())
                     self._step_out_if_idle()
+                self._answer_operator()
                 self._look()
                 if time.monotonic() >= self._leave_by_s:
                     self._leave_by_s = NEVER_S
@@ -447,6 +462,16 @@ class Control:
         finally:
             inbox.close()
 
+    def _pass_on(self, decisions: Iterable[ToAClient]) -> None:
+        """Do what decisions need that the client does not do; without the lock."""
+        for decision in decisions:
+            if isinstance(decision, Wake | Rejected):
+                self._on_answer(decision)
+            if isinstance(decision, Rejected) and self._is_misplaced(decision):
+                self._outbox.learn_partitions()
+            if isinstance(decision, Membership) and self._is_conflict(decision):
+                self._log.conflict(decision.detail)
+
     def _step_out_if_idle(self) -> None:
         """Leave if the application has not read for too long. The caller holds the lock."""
         now_s = time.monotonic()
@@ -454,12 +479,27 @@ class Control:
         self._idle_s += min(now_s - self._looked_s, LONGEST_STEP_S)
         self._looked_s = now_s
         if self._idle_s > self._poll_timeout_s and not self.is_away:
-            self._step_out(f"it has not polled for {self._idle_s:.0f} s{self._hanging()}")
+            self._step_out(f"it has not polled for {self._idle_s:.0f} s{self._application.hanging()}")
+
+    def _answer_operator(self) -> None:
+        """Answer an operator who has asked what the application does; without the lock, for which a call may wait."""
+        if self._is_inspected:
+            self._is_inspected = False
+            self._log.inspected()
+            report = self._application.report()
+            with self._lock:
+                self._do(self._client.report(report, now_ms()))
 
     def _look(self) -> None:
-        if self._will is not None and (now_s := time.monotonic()) >= self._look_s:
-            self._look_s = now_s + LOOK_S
+        if (now_s := time.monotonic()) < self._look_s:
+            return
+        self._look_s = now_s + LOOK_S
+        self._client.handling = self._long_calls.update(self._application.calls())
+        if self._will is not None:
             self._will.look()
+
+    def _is_conflict(self, change: Membership) -> bool:
+        return change.group_id == self.group_id and change.change == "conflict"
 
     def _is_misplaced(self, refusal: Rejected) -> bool:
         """Return whether an event of this client was in a wrong partition: the number of shards may have grown."""
@@ -506,16 +546,19 @@ class Control:
                     self.changed.set()
                 case Dropped():
                     self._drop(output)
-                case EventRefused(rule, detail):
-                    if rule in ("mode", "kicked"):  # the rules after which `fenced` follows
-                        self._refusal = detail
-                    log.warning(
-                        "the coordinator rejected an event of %s (%s): %s", self._client.client_id, rule, detail
-                    )
+                case Inspected():
+                    self._is_inspected = True
+                case EventRefused():
+                    self._note_refusal(output)
         # Before a waiting call returns: then the application may have new queues. While the member leaves, the will
         # stays: the process may die before Kafka has the last events.
         if self._will is not None and not self._is_leaving:
             self._will.follow()
+
+    def _note_refusal(self, refused: EventRefused) -> None:
+        if refused.rule in ("mode", "kicked"):  # the rules after which `fenced` follows
+            self._refusal = refused.detail
+        log.warning("the coordinator rejected an event of %s (%s): %s", self.client_id, refused.rule, refused.detail)
 
     def _drop(self, dropped: Dropped) -> None:
         self.changed.set()

@@ -35,6 +35,10 @@ class MembershipLog:
             if queues:
                 log.info("%s: %s queues: %d (%s)", self._who, what, len(queues), names_of(queues))
 
+    def inspected(self) -> None:
+        """An operator has asked what the application does."""
+        log.info("%s: an operator asks what its application does; its process answers by itself", self._who)
+
     def pause_changed(self, is_paused: bool) -> None:
         """An operator has paused or resumed the group."""
         what = "is paused by an operator: no message is handed out" if is_paused else "is resumed"

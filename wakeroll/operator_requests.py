@@ -14,7 +14,7 @@ from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.keys import new_signer
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model import broadcasting, config
-from wakeroll_model.decisions import WITHOUT_TARGET, Cause, Offset, Rebalance, Rejected
+from wakeroll_model.decisions import WITHOUT_TARGET, Cause, Fenced, Membership, Offset, Rebalance, Rejected
 from wakeroll_model.events import Request, Reset
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
@@ -206,6 +206,38 @@ def await_decisions(log: DecisionLog, cause: Cause, timeout: float) -> list[Said
             heard = [*decisions, *log.until_now()]
             return [one for one in heard if one.cause == cause]
     raise _no_answer(cause, timeout)
+
+
+def await_report(log: DecisionLog, cause: Cause, timeout: float) -> str:
+    """Wait for what a member reports about itself, and return that.
+
+    Args:
+        log: positioned before the request was appended.
+        cause: position of the request in the log.
+        timeout: seconds to wait for the coordinator and the member.
+
+    Raises:
+        RequestRefused: the client is no member, or the coordinator does not know the request.
+        RequestUnanswered: the timeout has passed, or the member is gone.
+    """
+    asked: Membership | None = None
+    for decisions in _answers(log, cause, timeout):
+        for one in decisions:
+            if isinstance(one, Membership) and one.cause == cause:
+                asked = one
+            elif asked is None:
+                continue
+            elif isinstance(one, Fenced) and one.instance_id == asked.instance_id:
+                raise RequestUnanswered(f"client {asked.client_id!r} has left its group meanwhile ({one.reason})")
+            elif isinstance(one, Membership) and (one.instance_id, one.change) == (asked.instance_id, "reported"):
+                return one.detail
+    if asked is None:
+        raise _no_answer(cause, timeout)
+    raise RequestUnanswered(
+        f"client {asked.client_id!r} did not answer within {timeout:g} s: its process is suspended or unreachable, or "
+        "lets no other thread run, or its SDK is of an earlier release; an answer that comes later is on record "
+        "(`wakeroll describe GROUP --member CLIENT`)"
+    )
 
 
 def _answers(log: DecisionLog, cause: Cause, timeout: float) -> Iterator[list[Said]]:

@@ -15,6 +15,7 @@ from wakeroll_model.client_actions import (
     DropReason,
     EventRefused,
     Give,
+    Inspected,
     OthersChanged,
     Output,
     PauseChanged,
@@ -23,7 +24,7 @@ from wakeroll_model.client_actions import (
 )
 from wakeroll_model.client_queues import Holding
 from wakeroll_model.decision_order import order_of, without_era
-from wakeroll_model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, OtherFilter, Rejected
+from wakeroll_model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Membership, OtherFilter, Rejected
 from wakeroll_model.events import (
     About,
     Commit,
@@ -31,8 +32,10 @@ from wakeroll_model.events import (
     Failures,
     Filter,
     Heartbeat,
+    LongCall,
     Mode,
     Policy,
+    Report,
     Subscription,
     Unregister,
 )
@@ -101,6 +104,8 @@ class Client:
         self._describes_until_ms = NEVER_MS
         """Kafka's acknowledgement of a heartbeat that was sent from here on shows that; `NEVER_MS`: only the first
         assignment of the instance does."""
+        self.handling: list[LongCall] = []
+        """Calls of the application that have lasted long; the next heartbeat has them."""
         self._commits_itself = commit_interval_ms is not None
         self._commit_interval_ms = commit_interval_ms or config.COMMIT_INTERVAL_MS
         self._life = ""
@@ -211,6 +216,8 @@ class Client:
                 return self._drop("left" if self._leaving else decision.reason, decision.by)
             case Rejected() if self._is_about_me(decision):
                 return self._note(decision, now_ms)
+            case Membership(change="inspected") if self._is_mine(decision):
+                return [Inspected()]
             case _:
                 return []
 
@@ -281,6 +288,19 @@ class Client:
             return silent
         event = Failures(
             group_id=self.group_id, client_id=self.client_id, instance_id=self.instance_id, failures=failures
+        )
+        return [Send(event, now_ms)]
+
+    def report(self, text: str, now_ms: int) -> list[Output]:
+        """Answer an operator who asked what the application does; at most `config.MAX_REPORT` characters count."""
+        silent = self._if_silent(now_ms)
+        if silent or not self._is_in:
+            return silent
+        event = Report(
+            group_id=self.group_id,
+            client_id=self.client_id,
+            instance_id=self.instance_id,
+            text=text[: config.MAX_REPORT],
         )
         return [Send(event, now_ms)]
 
@@ -435,7 +455,7 @@ class Client:
     def _is_in(self) -> bool:
         return bool(self.instance_id) and not self._leaving
 
-    def _is_mine(self, decision: Assignment | Fenced) -> bool:
+    def _is_mine(self, decision: Assignment | Fenced | Membership) -> bool:
         """Return whether a decision is about this instance; a client_id may be used in other groups too."""
         return (decision.group_id, decision.client_id, decision.instance_id) == (
             self.group_id,
@@ -561,6 +581,7 @@ class Client:
             owned=self._holding.queues(),
             round=self.round,
             about=self._about if self._describes else None,
+            handling=self.handling,
             **structs.asdict(self._preferences),
         )
         return Send(beat, now_ms)

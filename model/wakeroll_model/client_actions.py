@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from wakeroll_model.decisions import FencedReason, OtherFilter, Start
-from wakeroll_model.events import Commit, Failures, Heartbeat, Unregister
+from wakeroll_model.events import Commit, Failures, Heartbeat, Report, Unregister
 from wakeroll_model.queue import Queue
 
 DropReason = FencedReason | Literal["silent", "idle"]
@@ -16,7 +16,7 @@ application does not read."""
 class Send(Struct, frozen=True):
     """Append this event to the groups topic. Events must reach Kafka in the order of the calls of `Client`."""
 
-    event: Heartbeat | Unregister | Commit | Failures
+    event: Heartbeat | Unregister | Commit | Failures | Report
     sent_ms: int
     """Time of the call, by the caller's clock. Pass it to `Client.acknowledged` or, for a commit, to `committed`."""
 
@@ -74,6 +74,10 @@ class PauseChanged(Struct, frozen=True):
     is_paused: bool
 
 
+class Inspected(Struct, frozen=True):
+    """An operator asks what the application does: answer with `Client.report`."""
+
+
 class EventRefused(Struct, frozen=True):
     """The coordinator rejected an event of this client; reported once per rule."""
 
@@ -81,4 +85,4 @@ class EventRefused(Struct, frozen=True):
     detail: str
 
 
-Output = Send | Give | Take | Dropped | OthersChanged | PauseChanged | EventRefused
+Output = Send | Give | Take | Dropped | OthersChanged | PauseChanged | Inspected | EventRefused

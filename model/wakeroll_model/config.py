@@ -171,6 +171,10 @@ MAX_LABELS = 8
 MAX_ABOUT_BYTES = 512
 """Most bytes of the description of a client, as JSON. It counts towards no limit of a group or shard, so that no
 decision depends on it; this bounds it."""
+MAX_LONG_CALLS = 8
+"""Most calls of its handler that a heartbeat lists because they have lasted long."""
+MAX_REPORT = 16_000
+"""Most characters of what a client reports about itself."""
 MAX_PARAMS = 1_000
 """Most parameters of a strategy, such as a room or a weight for each client."""
 MAX_PROPERTIES = 256

@@ -21,7 +21,7 @@ _NAME = 255
 _CHARACTERS: Mapping[str, int] = {
     "by": 64,
     "client_id": _NAME,
-    "detail": config.MAX_DETAIL,
+    "detail": config.MAX_REPORT,  # of a report; elsewhere MAX_DETAIL
     "error": config.MAX_ERROR,
     "expression": 4_096,
     "from": _NAME,

@@ -52,6 +52,8 @@ Change = Literal[
     "forgotten",
     "paused",
     "resumed",
+    "inspected",
+    "reported",
 ]
 WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated", "unknown"]
 WokenBy = Annotated[
@@ -197,8 +199,9 @@ class Membership(Decision, kw_only=True, tag="membership"):
         Change,
         Meta(
             description="joined, left, died (its process ended), expired, kicked (by an operator), leaving (kicked, "
-            "and still a member), readmitted (not kept out any more), resubscribed, described, conflict, agreed; of a "
-            "whole group: emptied, forgotten, paused, resumed"
+            "and still a member), readmitted (not kept out any more), resubscribed, described, conflict, agreed, "
+            "inspected (an operator asked what it does), reported (its answer); of a whole group: emptied, forgotten, "
+            "paused, resumed"
         ),
     ]
     epoch: Annotated[int, Meta(description="epoch of the group at the change")]
@@ -349,7 +352,20 @@ class Wake(Decision, kw_only=True, tag="wake"):
 
 RULES: Final = (
     *("json", "type", "bounds", "key", "partition", "signature", "stale", "mode", "limit", "in-use", "epoch", "kicked"),
-    *("secret", "commit", "failures", "reset", "kick", "delete", "pause", "settings", "keys", "pull", "internal"),
+    *(
+        "secret",
+        "commit",
+        "failures",
+        "reset",
+        "kick",
+        "delete",
+        "pause",
+        "inspect",
+        "settings",
+        "keys",
+        "pull",
+        "internal",
+    ),
 )
 """The rules whose violation rejects a record. A ledger may have others, of another version."""
 
@@ -390,6 +406,8 @@ TO_A_CLIENT = (Assignment, Fenced, LockAnswer, Wake, Rejected)
 
 def recipient_of(decision: AnyDecision) -> str:
     """Return the client whose inbox a decision also goes to: it acts on it, or logs it (a conflict); empty if none."""
-    if isinstance(decision, TO_A_CLIENT) or (isinstance(decision, Membership) and decision.change == "conflict"):
+    if isinstance(decision, TO_A_CLIENT) or (
+        isinstance(decision, Membership) and decision.change in ("conflict", "inspected")
+    ):
         return decision.client_id or ""
     return ""

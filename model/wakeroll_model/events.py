@@ -82,6 +82,15 @@ class About(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{version} on {self.host}".strip() if self.host else version
 
 
+class LongCall(Struct, frozen=True, kw_only=True):
+    """A call of a client's application with messages of one queue that has lasted long."""
+
+    queue: Annotated[Queue, Meta(description="queue of the messages")]
+    first_offset: Annotated[Offset, Meta(description="lowest offset of the messages")]
+    last_offset: Annotated[Offset, Meta(description="highest offset of the messages")]
+    since_ms: Annotated[Millis, Meta(description="when the call began, by the clock of the client (epoch ms)")]
+
+
 class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
     """A client lives: its preferences, the newest epoch that it received, and the queues that it still has."""
 
@@ -125,6 +134,11 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
         | None
     ) = None
     """Read from feature level 4 on."""
+    handling: Annotated[
+        list[LongCall],
+        Meta(max_length=config.MAX_LONG_CALLS, description="calls of its application that have lasted long"),
+    ] = []
+    """Read from feature level 4 on. No decision depends on it."""
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
@@ -324,6 +338,16 @@ class Pause(Event, frozen=True, kw_only=True, tag="pause"):
     request_id: OperatorRequestId
     group_id: GroupId
     resume: Annotated[bool, Meta(description="whether the group is resumed, instead of paused")] = False
+    reason: Reason = ""
+    by: OperatorName
+
+
+class Inspect(Event, frozen=True, kw_only=True, tag="inspect"):
+    """An operator asks a member what it does; its process answers with a `report`. Read from feature level 4 on."""
+
+    request_id: OperatorRequestId
+    group_id: GroupId
+    client_id: ClientId
     reason: Reason = ""
     by: OperatorName
 
@@ -543,9 +567,24 @@ class Failures(Event, frozen=True, kw_only=True, tag="failures"):
     failures: Annotated[list[Failure], Meta(min_length=1, max_length=config.MAX_FAILURES)]
 
 
-Request = Configure | Reset | Kick | Delete | Pause
+class Report(Event, frozen=True, kw_only=True, tag="report"):
+    """A client answers an operator who asked what it does. Read from feature level 4 on."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    text: Annotated[
+        str,
+        Meta(
+            max_length=config.MAX_REPORT,
+            description="its calls at work, with their messages and, if the application allows that, their stacks",
+        ),
+    ]
+
+
+Request = Configure | Reset | Kick | Delete | Pause | Inspect
 """An event of an operator about one group."""
-GroupEvent = Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Request | Route | Tick
+GroupEvent = Heartbeat | Unregister | Commit | Failures | Report | Lock | Unlock | Request | Route | Tick
 QueueEvent = Pull | Cancel | Arrival | Tick
 AnyEvent = GroupEvent | QueueEvent | Level | KeyChange
 
@@ -557,8 +596,8 @@ ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
 
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
     "groups": (
-        *(Heartbeat, Unregister, Commit, Failures, Lock, Unlock),
-        *(Configure, Reset, Kick, Delete, Pause, Route, Tick, Level, KeyChange),
+        *(Heartbeat, Unregister, Commit, Failures, Report, Lock, Unlock),
+        *(Configure, Reset, Kick, Delete, Pause, Inspect, Route, Tick, Level, KeyChange),
     ),
     "queues": (Pull, Cancel, Arrival, Tick, Level, KeyChange),
 }

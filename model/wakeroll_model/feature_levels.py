@@ -24,7 +24,8 @@ CHANGES: Mapping[int, str] = {
     "heartbeats describe their clients (host, SDK, version, labels), and `membership` decisions contain that; "
     "an `unregister` says if the process of its client has ended; `kick` records make a member leave; "
     "`delete` records delete an empty group, or committed offsets; "
-    "`pause` records pause a group",
+    "`pause` records pause a group; `inspect` records ask a member what it does, which it answers with a `report`; "
+    "heartbeats list calls that have lasted long",
 }
 """Level -> what is new in it."""
 

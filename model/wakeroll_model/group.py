@@ -10,7 +10,7 @@ from msgspec import Struct
 from wakeroll_model import config
 from wakeroll_model.config import NEVER_MS
 from wakeroll_model.decisions import Cause, FencedReason, How, Start, Trigger
-from wakeroll_model.events import About, Ahead, Filter, Heartbeat, Mode, Policy, Subscription
+from wakeroll_model.events import About, Ahead, Filter, Heartbeat, LongCall, Mode, Policy, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.shard_load import NOTHING, Load
 
@@ -119,6 +119,10 @@ class Member(Struct, array_like=True, kw_only=True):
     """Log time at which its instance joined, epoch ms; -1 if it joined before a release that notes it."""
     about: About | None = None
     """How the client describes itself; None if it does not, and below feature level 4. No decision depends on it."""
+    handling: list[LongCall] = []
+    """Calls of its application that have lasted long, by its last heartbeat. No decision depends on it."""
+    is_inspected: bool = False
+    """Whether an operator has asked what it does, and it has not answered yet."""
 
     @property
     def first_start(self) -> Start:
@@ -318,7 +322,7 @@ class Group(Struct, array_like=True, kw_only=True):
     own_offsets: dict[str, OwnOffsets] = {}
     """client_id -> its offsets, in a broadcasting group; they are kept when the client leaves."""
     resets: list[str] = []
-    """request_ids of the last resets, kicks, pauses and deletions of offsets."""
+    """request_ids of the last resets, kicks, pauses, inspections and deletions of offsets."""
     locks: dict[Queue, QueueLock] = {}
     """Queue -> its lock, by RocketMQ's protocol; only the owner of a queue can have one."""
     conflicts: dict[str, str] = {}

@@ -30,6 +30,7 @@ from wakeroll_model import (
     failed_messages,
     feature_levels,
     handover,
+    inspections,
     kicks,
     learning,
     locks,
@@ -50,8 +51,10 @@ from wakeroll_model.events import (
     Failures,
     GroupEvent,
     Heartbeat,
+    Inspect,
     Kick,
     Pause,
+    Report,
     Request,
     Reset,
     Route,
@@ -127,11 +130,13 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
             offsets.commit(turn, event)
         case Failures():
             failed_messages.record(turn, event)
+        case Report():
+            inspections.record(turn, event)
         case events.Lock():
             locks.lock(turn, event)
         case events.Unlock():
             locks.unlock(turn, event)
-        case Reset() | Kick() | Delete() | Pause() | Configure():
+        case Reset() | Kick() | Delete() | Pause() | Inspect() | Configure():
             return _handle_request(turn, event)
         case Route():
             return combined(topic_changes.follow(turn, event), Outcome(triggers=("route",)))
@@ -153,6 +158,8 @@ def _handle_request(turn: Turn, event: Request) -> Outcome:
             deletions.delete(turn, event)
         case Pause():
             return pauses.pause(turn, event)
+        case Inspect():
+            inspections.ask(turn, event)
         case Configure():
             return _configure(turn, event)
         case _:

@@ -77,6 +77,12 @@ def next_due_ms(group: Group) -> int:
     return min([kicked.until_ms for kicked in group.kicks.values() if kicked.until_ms], default=config.NEVER_MS)
 
 
+def no_member(group: Group, client_id: str) -> str:
+    """Return the sentence that a client is no member, and which ones are."""
+    members = _names(sorted(group.members))
+    return f"client_id {client_id!r} is no member of group {group.group_id!r}; its members: {members}"
+
+
 def _plan(turn: Turn, member: Member) -> str:
     """Return which end of a kicked member frees its queues, and when at the latest."""
     group, now_ms = turn.group, turn.moment.now_ms
@@ -107,8 +113,7 @@ def _wrong(turn: Turn, event: Kick) -> str:
         if kept_out:
             left_ms = kept_out.until_ms - turn.moment.now_ms
             return f"client_id {client_id!r} is no member of group {group.group_id!r}, and is kept out for {left_ms} ms"
-        members = _names(sorted(group.members))
-        return f"client_id {client_id!r} is no member of group {group.group_id!r}; its members: {members}"
+        return no_member(group, client_id)
     if strategy_of(group)[0] == pinned.NAME:
         return (
             f"the members of group {group.group_id!r} are those of a group of Kafka that is watched; "

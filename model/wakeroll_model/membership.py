@@ -165,6 +165,7 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     if beat.about is not None and beat.about != member.about:
         member.about = beat.about
         _say(turn, beat.client_id, member, "described", beat.about.words)
+    member.handling = beat.handling
     received = SHARING[beat.mode].receive(turn, beat, member, target_stands=target_stands)
     return combined(changed, received, releases.repeat_assignment(beat, member), probed)
 
@@ -233,6 +234,7 @@ def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
         mode=beat.mode,
         joined_ms=turn.moment.at_ms,
         about=beat.about,
+        handling=beat.handling,
         **{name: getattr(beat, name) for name in preferences.NAMES},
     )
     if turn.group.loss is not None:

@@ -1,7 +1,7 @@
 """Records: a record of a control topic is decoded into an event, or rejected by the rule that it breaks."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Union, get_args
 
 import msgspec
@@ -19,11 +19,13 @@ from wakeroll_model.events import (
     Delete,
     Event,
     Heartbeat,
+    Inspect,
     KeyChange,
     Kick,
     Level,
     Pause,
     Pull,
+    Report,
     Route,
     Unregister,
 )
@@ -63,17 +65,17 @@ def _default_of(field: structs.FieldInfo) -> Any:
     return msgspec.field() if field.required else msgspec.field(default=field.default)
 
 
-_NEW_FIELDS: Mapping[type[Event], str] = {Heartbeat: "about", Unregister: "died"}
-"""Event -> its field that is unknown below feature level 4, so it may have any value there."""
+_NEW_FIELDS: Mapping[type[Event], Collection[str]] = {Heartbeat: ("about", "handling"), Unregister: ("died",)}
+"""Event -> its fields that are unknown below feature level 4, so they may have any value there."""
 _EARLIER: Mapping[type[Event], type[msgspec.Struct]] = {
     event: msgspec.defstruct(
         f"Earlier{event.__name__}",
-        [(field.name, field.type, _default_of(field)) for field in structs.fields(event) if field.name != name],
+        [(field.name, field.type, _default_of(field)) for field in structs.fields(event) if field.name not in names],
         tag_field="type",
         tag=str(event.__struct_config__.tag),
         kw_only=True,
     )
-    for event, name in _NEW_FIELDS.items()
+    for event, names in _NEW_FIELDS.items()
 }
 """Event -> its form below feature level 4."""
 _LATER: Mapping[type, type[Event]] = {earlier: event for event, earlier in _EARLIER.items()}
@@ -84,16 +86,18 @@ _decode_names = msgspec.json.Decoder(_Names).decode
 KEYS_LEVEL = 4
 """First feature level at which there are `keys` records."""
 OPERATORS_LEVEL = 4
-"""First feature level at which there are `kick`, `delete` and `pause` records."""
+"""First feature level at which there are `kick`, `delete`, `pause`, `inspect` and `report` records."""
 _NEW_TYPES: Mapping[type[Event], int] = {
     Level: 2,
     KeyChange: KEYS_LEVEL,
     Kick: OPERATORS_LEVEL,
     Delete: OPERATORS_LEVEL,
     Pause: OPERATORS_LEVEL,
+    Inspect: OPERATORS_LEVEL,
+    Report: OPERATORS_LEVEL,
 }
 """Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it. Below that
-level, `keys`, `kick`, `delete` and `pause` are unknown types."""
+level, `keys`, `kick`, `delete`, `pause`, `inspect` and `report` are unknown types."""
 _KNOWN_TYPES: Mapping[int, frozenset[str]] = {
     level: frozenset(
         str(event.__struct_config__.tag)

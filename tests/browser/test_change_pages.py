@@ -159,6 +159,7 @@ def test_no_page_of_a_change_is_wider_than_the_window(plane, open_page, width):
         "",
         "/change",
         "/change/kick?client=c1",
+        "/change/inspect?client=c1",
         "/change/reset?to=first",
         "/change/settings?settle_ms=0",
         "/change/reset?to=x",

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -582,6 +583,40 @@ def test_the_command_kick_says_what_will_happen_or_what_would_have_been_right(co
         )
         code, said, complaint = wakeroll("kick", group_id, "c1", "--readmit", *where)
         assert (code, said.split()) == (0, ["c1", "may", "join", group_id, "again"]), complaint
+
+
+def test_a_member_whose_handlers_hang_says_where_they_are(raised, group_id, wakeroll):
+    """The control thread answers; the answer is what `describe --member` shows afterwards."""
+    topic = raised.topic(1)
+    where = ("--bootstrap", raised.connection.bootstrap, "--prefix", raised.connection.topics.prefix)
+    goes_on, has_begun = threading.Event(), threading.Event()
+
+    def charge_a_card(_messages: object) -> None:
+        has_begun.set()
+        goes_on.wait()
+
+    with Consumer(group_id, [topic], where[1], prefix=where[3], client_id="c1", consume_from="first") as consumer:
+        raised.produce(topic, 0, 1)
+        runs = threading.Thread(target=consumer.run, args=(charge_a_card,), kwargs={"on_error": "raise"})
+        runs.start()
+        try:
+            wait_until(has_begun.is_set, "the handler hangs")
+            code, said, complaint = wakeroll("inspect", group_id, "c1", "--reason", "no progress", *where)
+            assert code == 0, complaint
+            assert "calls at work: 1" in said
+            assert f"with {topic}-0, offsets 0 to 0:" in said
+            assert "in charge_a_card" in said
+            code, said, complaint = wakeroll("inspect", group_id, "c1", "--json", *where)
+            assert (code, json.loads(said)["client_id"]) == (0, "c1"), complaint
+            code, said, complaint = wakeroll("describe", group_id, "--member", "c1", *where)
+            assert (code, "in charge_a_card" in said) == (0, True), complaint
+            code, _, complaint = wakeroll("inspect", group_id, "c2", *where)
+            rejected = "wakeroll: the coordinator rejected the request (inspect): client_id 'c2' is no member of group"
+            assert (code, complaint.splitlines()[-1]) == (2, f"{rejected} '{group_id}'; its members: c1")
+        finally:
+            goes_on.set()
+            consumer.stop()
+            runs.join()
 
 
 def test_a_group_and_its_offsets_are_deleted_only_when_nobody_uses_them(raised, group_id, wakeroll):

@@ -4,11 +4,15 @@ import base64
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import textwrap
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ from pyspark.sql import SparkSession
 from tests.support.running_processes import run_process
 from tests.support.systems.fleet import make_topic
 from tests.support.waiting import wait_until
+from wakeroll import Consumer, EpochMs
 from wakeroll.connection import Connection
 from wakeroll_pipeline.ledger.tables import open_views
 from wakeroll_pipeline.local.child_process import Child
@@ -375,3 +380,57 @@ def test_the_readmes_application_consumes(up: Path, orders: Connection, engine: 
         spark = engine.newSession()
         open_views(spark, Settings(home=str(up)).warehouse)
         application.wait_until(lambda: spark.table("groups").where("group_id = 'billing'").collect(), PATIENCE_S)
+
+
+def status_of(url: str) -> tuple[int, str]:
+    """Return the status of a page and, if it is an error, its text."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as found:
+            return found.status, ""
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def test_each_question_of_the_night_has_one_command_and_one_page(up: Path, orders: Connection, wakeroll):
+    """The table of docs/operations.md, as it stands but for the names and the time, on a running system."""
+    table = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## Three in the morning")[2]
+    rows = re.findall(r"^\| (.+?) \| `wakeroll (.+?)` \| `(/.*?)` \|$", table, flags=re.MULTILINE)
+    assert len(rows) >= 11
+    page = re.findall(r"the page: (http://\S+?)/?\s", (up.parent / "up.log").read_text())[0]
+    producer = orders.producer()
+    for queue in (0, 1):
+        producer.produce("orders", b"a message that no handler can process", partition=queue)
+    producer.flush(30)
+    changes = ("inspect", "skip", "reset-offsets", "kick", "delete-group")
+    with Consumer("dead", ["orders"], orders.bootstrap, consume_from="first") as dead:
+        wait_until(lambda: dead.poll(0.1), "a message")
+    with Consumer("night", ["orders"], orders.bootstrap, client_id="c2", consume_from="first") as consumer:
+        wait_until(lambda: consumer.poll(0.1), "a message")
+        consumer.commit(30)
+        for question, command, path in rows:
+            moment = EpochMs.of(datetime.now(UTC) - timedelta(seconds=1))
+            names = {"billing": "night", "orders-3": "orders-1", "2026-07-01T02:55:00Z": str(moment)}
+
+            def named(text: str, names: dict[str, str] = names) -> str:
+                return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], text)
+
+            words = shlex.split(named(command))
+            where = ("--bootstrap", orders.bootstrap) if words[0] in changes else ("--home", str(up))
+            answers = []
+
+            def answered(
+                words: list[str] = words, where: tuple[str, str] = where, answers: list[tuple[int, str, str]] = answers
+            ) -> bool:
+                answers.append(wakeroll(*words, *where))
+                return answers[-1][0] == 0 and bool(answers[-1][1].strip())
+
+            url = f"{page}{named(path)}"
+            wait_until(
+                lambda url=url: status_of(url)[0] == 200,
+                f"{question} {url}",
+                patience_s=PATIENCE_S,
+                state=lambda url=url: status_of(url),
+            )
+            wait_until(  # the tables have it somewhat later
+                answered, question, patience_s=PATIENCE_S, state=lambda answers=answers: str(answers[-1])
+            )

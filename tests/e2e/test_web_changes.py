@@ -234,6 +234,20 @@ def test_a_client_is_kicked_kept_out_and_let_in_again(plane, client, group):
     wait_until(lambda: kept_out not in client.get(f"/groups/{group.group_id}").plain, "nobody is kept out")
 
 
+def test_a_member_is_asked_what_it_does(client, group):
+    """The process of the member answers with the stack of the thread that polls; the page of the group keeps it."""
+    path = f"/groups/{group.group_id}/change/inspect"
+    review = client.get(f"{path}?client=c1")
+    assert (review.status, "even if all its handlers hang" in review.plain) == (200, True)
+
+    ended = outcome(client, client.post(path, review.hidden(path)))
+
+    assert "Done: c1 has answered" in ended.plain
+    assert "calls at work: " in ended.plain
+    shown = "c1 reported what it does at"
+    wait_until(lambda: shown in client.get(f"/groups/{group.group_id}").plain, "the page of the group has the report")
+
+
 def test_an_empty_group_is_deleted_after_a_review(plane, client):
     """A group with members has no such form, and a request for one is refused."""
     group_id = f"gone-{uuid.uuid4().hex[:6]}"
@@ -327,7 +341,7 @@ def test_nothing_can_be_changed_without_a_session_or_with_another_ones_form(plan
     assert requests(plane, group.group_id) == []
 
 
-OPERATES = ("reset", "rebalance", "kick", "readmit", "pause", "resume")
+OPERATES = ("reset", "rebalance", "kick", "inspect", "readmit", "pause", "resume")
 ADMINISTERS = ("settings", "delete")
 
 
@@ -373,7 +387,9 @@ def test_a_role_and_its_groups_decide_what_a_user_may_change(plane, unchanged, r
             answer = client.post(f"{path}/change/{change}", fields)
             assert (answer.status, sentence in answer.plain.lower()) == (403, True), (name, change, answer.plain)
         for change in (
-            ("", "/reset?to=first", "/kick?client=c1") if needed == "operator" else ("/settings?settle_ms=7", "/delete")
+            ("", "/reset?to=first", "/kick?client=c1", "/inspect?client=c1")
+            if needed == "operator"
+            else ("/settings?settle_ms=7", "/delete")
         ):
             answer = client.get(f"{path}/change{change}")
             assert (answer.status, sentence in answer.plain.lower()) == (403, True), (name, change, answer.plain)

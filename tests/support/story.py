@@ -112,6 +112,7 @@ SIGNING = (
 )
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
+_OF_AN_OPERATOR = (*("reset", "configure", "level", "kick", "readmit", "delete", "pause", "resume", "inspect"),)
 _TIME = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
 
 
@@ -303,7 +304,12 @@ class Story:
                 )
             case ["pull" | "cancel" | "arrive", *_] as said:
                 return self._of_a_queue(said, group_id, options)
-            case ["reset" | "configure" | "level" | "kick" | "readmit" | "delete" | "pause" | "resume", *_] as said:
+            case ["report", name, *text]:
+                client_id, instance_id = _client(name)
+                return events.Report(
+                    group_id=group_id, client_id=client_id, instance_id=instance_id, text=" ".join(text)
+                )
+            case [word, *_] as said if word in _OF_AN_OPERATOR:
                 return self._of_an_operator(said, group_id, options)
         raise ValueError(f"no event reads like this: {' '.join(words)}")
 
@@ -316,6 +322,9 @@ class Story:
             case ["kick" | "readmit" as what, client_id]:
                 said_by = {"request_id": f"at-{self._now_ms}", "by": "ops"} | _values(options)
                 return events.Kick(group_id=group_id, client_id=client_id, readmit=what == "readmit", **said_by)
+            case ["inspect", client_id]:
+                said_by = {"request_id": f"at-{self._now_ms}", "by": "ops"} | _values(options)
+                return events.Inspect(group_id=group_id, client_id=client_id, **said_by)
             case ["pause" | "resume" as what]:
                 said_by = {"request_id": f"at-{self._now_ms}", "by": "ops"} | _values(options)
                 return events.Pause(group_id=group_id, resume=what == "resume", **said_by)
@@ -352,6 +361,7 @@ class Story:
                 Subscription(topic=topic, version=version, expression=expression) for topic in topics
             ]
         shown["about"] = None
+        shown["handling"] = json.loads(options.pop("handling", "[]"))
         if "about" in options:
             shown["about"] = About(**json.loads(options.pop("about")))
         if "owned" in options:

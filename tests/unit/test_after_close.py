@@ -35,6 +35,7 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "configure": ("billing",),
         "delete_group": ("billing",),
         "delete_offsets": ("billing", "orders"),
+        "inspect": ("billing", "c1"),
         "kick": ("billing", "c1"),
         "pause": ("billing",),
         "plan_import": ("billing",),

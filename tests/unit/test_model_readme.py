@@ -54,7 +54,7 @@ group billing
 4s      leave a#3
 """
 
-WITHOUT_A_STATE = ("resubscribed", "described", "conflict", "agreed", "leaving", "readmitted")
+WITHOUT_A_STATE = ("resubscribed", "described", "conflict", "agreed", "leaving", "readmitted", "inspected", "reported")
 """Changes of members after which they are in the state in which they were."""
 OUTSIDE = "[*]"
 """Start and end of a drawing."""

@@ -165,3 +165,9 @@ def as_before(decision: AnyDecision, upgraded_at: int) -> bytes:
 def test_there_is_a_sample_of_both_kinds():
     assert {file.name.partition("-")[0] for file in FILES} == {"groups", "queues"}
     assert READABLE[0] < READABLE[-1] == VERSION
+
+
+def test_the_documentation_lists_the_levels():
+    page = (Path(__file__).parents[2] / "docs" / "upgrading.md").read_text()
+    for level, change in feature_levels.CHANGES.items():
+        assert f"| {level} | {'0.1' if level == 1 else 'the next one'} | {change} |" in page

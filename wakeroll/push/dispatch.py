@@ -141,6 +141,11 @@ class Dispatch:
             since_ms = max(self._progress_ms, self._waited_ms) if has_idle() else self._progress_ms
             if not self._calls or now_ms - since_ms <= timeout * 1_000:
                 return []
+            return self.calls()
+
+    def calls(self) -> list[Call]:
+        """Return the calls that have not returned, the oldest first; any thread may call it."""
+        with self.lock:
             return sorted(self._calls.values(), key=lambda call: call.begun_ms)
 
     def returned(self, batch: Batch) -> None:

@@ -5,12 +5,14 @@ import reprlib
 from collections.abc import Callable, Container, Mapping
 from functools import partial
 
+from wakeroll.calls_at_work import CallAtWork
 from wakeroll.errors import InvalidUsage
 from wakeroll.heartbeat_thread import Control
 from wakeroll.held_locks import free
 from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.name_lists import names_of
+from wakeroll.pace import Pace
 from wakeroll.push.delayed_messages import DelayedMessages
 from wakeroll.push.dispatch import Call, Dispatch
 from wakeroll.push.failure_handling import FailureHandling, RetryRules
@@ -29,8 +31,6 @@ from wakeroll_model.retry_topics import retry_topic_of
 
 log = logging.getLogger("wakeroll")
 
-SLICE_S = 0.05
-"""How long the loop waits for messages before it checks for changes of the assignment (s)."""
 PATIENCE_S = 0.05
 """How long the loop waits for the workers before it pauses a full queue (s); resuming costs a new fetch."""
 REPORT_EVERY_MS = 1_000
@@ -109,6 +109,7 @@ class PushLoop:
         )
         self._report_due_ms = 0
         self._hang_timeout = hang_timeout
+        self._pace = Pace()
         self._sender = sender
         on_failure = self._fail if self._failures is None else self._failures.handle
         self._workers = workers_for(handler, limits.workers, self._dispatch, on_failure, name)
@@ -251,22 +252,35 @@ class PushLoop:
         elif not self._control.is_away:
             self._control.step_out(f"all its workers hang{''.join(map(self._described, calls))}")
 
+    def calls_at_work(self) -> list[CallAtWork]:
+        """Return the calls of the handler that have not returned, the oldest first; any thread may call it."""
+        return list(map(self._at_work, self._dispatch.calls()))
+
+    def _at_work(self, call: Call) -> CallAtWork:
+        batch = call.batch
+        return CallAtWork(
+            batch.work.give.queue,
+            batch.first,
+            batch.last,
+            self._clock.now_ms() - call.begun_ms,
+            lambda: self._workers.stack_of(batch) or stack_of(call.thread_id),
+        )
+
     def _described(self, call: Call) -> str:
-        batch, for_s = call.batch, (self._clock.now_ms() - call.begun_ms) / 1_000
-        where = f"{batch.work.give.queue}, offsets {batch.first} to {batch.last}"
-        stack = self._workers.stack_of(batch) or stack_of(call.thread_id)
-        return f"; since {for_s:.0f} s with {where}; its thread is here:\n{stack}"
+        found = self._at_work(call)
+        return f"; {found.words}; its thread is here:\n{found.stack()}"
 
     def _take(self) -> None:
         """Read messages, and let the workers have those that may be handled now."""
         self._go_on_where_settled()
         self._is_read = not self._returning
         if self._reader.is_idle:
-            self._control.changed.wait(SLICE_S)
+            self._control.changed.wait(self._pace.wait_s)
             return
         touched, delayed = [], []
-        for give, messages in self._reader.take(self._limits.most_at_once(self._largest), SLICE_S):
+        for give, messages in self._reader.take(self._limits.most_at_once(self._largest), self._wait_s()):
             self._is_read = False
+            self._pace.note()
             if give.queue in self._returning:
                 continue  # they are read again
             work = self._work.get(give.queue)
@@ -291,6 +305,12 @@ class PushLoop:
         if delayed:
             self._reader.hold_back([work.give.queue for work in delayed])
             self._paused |= {work.give.queue: work for work in delayed}
+
+    def _wait_s(self) -> float:
+        """Return how long to wait for messages (s): shortly unless there is nothing else to do."""
+        if self.idle_until_ms() is None:
+            self._pace.note()
+        return self._pace.wait_s
 
     def _follow_moves(self) -> None:
         """Apply moves of positions without a message."""

@@ -62,6 +62,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "skip": "change_commands",
         "import-offsets": "change_commands",
         "configure": "change_commands",
+        "inspect": "change_commands",
         "kick": "change_commands",
         "pause": "pause_commands",
         "resume": "pause_commands",

@@ -15,10 +15,11 @@ from wakeroll.reset import ResetPlan, queue_of
 from wakeroll_model import config as defaults
 from wakeroll_pipeline.cli.admin_connection import admin_of, awaited
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
-from wakeroll_pipeline.cli.json_answers import PlanAnswer
+from wakeroll_pipeline.cli.json_answers import MemberReport, PlanAnswer
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, Reason, time_before, time_option
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.reset_targets import Targets
+from wakeroll_pipeline.cli.styled_text import plain
 
 out = Output(highlight=False)
 
@@ -286,6 +287,26 @@ def configure(
     )
     for note in done.notes:
         out.print(f"note: {note}", markup=False)
+
+
+def inspect(
+    deployment: BrokerOptions,
+    group: GroupName,
+    client: ClientName,
+    reason: Reason = "",
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a member what it does: its process answers with its calls at work, their messages and their stacks.
+
+    It answers even if all its handlers hang.  The answer is on record too.  It needs feature level 4.
+    """
+    with admin_of(deployment.settings(), signs=True) as admin, awaited(out):
+        text = admin.inspect(group, client, reason=reason, by=by)
+    if as_json:
+        write_document(MemberReport(group_id=group, client_id=client, text=text))
+    else:
+        out.print(plain(text), markup=False)
 
 
 def kick(

@@ -64,7 +64,7 @@ def _find_in_tables(settings: Settings, add: Callable[[str], None]) -> None:
     from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
     from wakeroll_pipeline.ledger.known_groups import group_names
 
-    with duck_ledger(settings.warehouse, only=SNAPSHOTS) as opened, opened.within(views=()) as whole:
+    with duck_ledger(settings.warehouse, only=SNAPSHOTS) as opened, opened.within() as whole:
         for name in group_names(whole):
             add(name)
 

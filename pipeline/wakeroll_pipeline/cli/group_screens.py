@@ -12,6 +12,7 @@ from rich.text import Text
 
 from wakeroll_pipeline.cli.group_tables import (
     counted,
+    failure_columns,
     group_columns,
     member_columns,
     queue_columns,
@@ -22,12 +23,14 @@ from wakeroll_pipeline.cli.output import clock_text
 from wakeroll_pipeline.cli.styled_text import curve, head_text, notice_texts, plain_text, verdict_text
 from wakeroll_pipeline.cli.text_table import Column, Line, Lines, table_lines
 from wakeroll_pipeline.live.view_structs import GroupsView, GroupView, Health, MemberRow, QueueRow
-from wakeroll_pipeline.live.view_text import ago, epoch_text, lag_text
+from wakeroll_pipeline.live.view_text import ago, epoch_text, lag_text, offsets_text
 
 _Row = TypeVar("_Row")
 
 SHOWN_REBALANCES = 5
 """Number of rebalances to show, the newest ones."""
+SHOWN_FAILURES = 5
+"""Number of failures to show, the newest ones."""
 _TABLE_HEAD = 2
 """Lines of a table above its rows: a blank one, and the names of the columns."""
 _LEAST = 2
@@ -70,6 +73,8 @@ def group_screen(view: GroupView, width: int, height: int | None = None, *, is_u
         ("rebalance", shares[2], rebalance_columns(rebalances, now_ms)),
     ):
         lines += section(columns, width, share, noun)
+    if height is None:
+        lines += _failures(view, width)
     return lines
 
 
@@ -77,7 +82,17 @@ def member_screen(view: GroupView, width: int, *, is_unicode: bool = True) -> li
     """Return the screen of the only member in the view of a group, with its queues."""
     now_ms, lines = view.health.as_of_ms, head_lines(view.health, width)
     lines += _wrapped(_of_member(view.members[0], view, now_ms), width)
-    return lines + section(queue_columns(view.queues, now_ms, is_unicode=is_unicode), width, None, "queue")
+    lines += section(queue_columns(view.queues, now_ms, is_unicode=is_unicode), width, None, "queue")
+    lines += _failures(view, width)
+    for one in view.reports[:1]:
+        lines += ["", plain_text(f"it reported at {clock_text(one.at_ms)}:")]
+        lines += [plain_text(line) for line in one.text.splitlines()]
+    return lines
+
+
+def _failures(view: GroupView, width: int) -> list[Line]:
+    """Return the lines about the last failed messages."""
+    return section(failure_columns(view.failures[:SHOWN_FAILURES], view.health.as_of_ms), width, None, "failure")
 
 
 def _of_member(one: MemberRow, view: GroupView, now_ms: int) -> Iterator[Text]:
@@ -102,6 +117,10 @@ def _of_member(one: MemberRow, view: GroupView, now_ms: int) -> Iterator[Text]:
     shown = epoch_text(one.shown_epoch, one.sent_epoch)
     queues = f"{_count(one.queues, 'queue')}, {one.releasing} to release, {one.waiting} awaited"
     yield plain_text(f"has received epoch {shown}; {queues}, lag {lag_text(one.lag_messages, one.lag_unknown)}")
+    for call in one.handling:
+        offsets = offsets_text(call.first_offset, call.last_offset)
+        since = f"{clock_text(call.since_ms)}, {ago(call.since_ms, now_ms)} ago"
+        yield plain_text(f"has been at work on {call.queue}, offset {offsets}, since {since}", "yellow")
     for note in filter(None, (one.leaving, one.conflict, rival_text(one))):
         yield plain_text(note, "yellow")
 

@@ -9,7 +9,7 @@ from wakeroll_pipeline.cli.output import clock_text
 from wakeroll_pipeline.cli.styled_text import curve, plain, plain_text, verdict_text
 from wakeroll_pipeline.cli.text_table import Column
 from wakeroll_pipeline.live.verdicts import KINDS, LABELS
-from wakeroll_pipeline.live.view_structs import GroupSummary, HoldRow, MemberRow, QueueRow, RebalanceRow
+from wakeroll_pipeline.live.view_structs import FailureRow, GroupSummary, HoldRow, MemberRow, QueueRow, RebalanceRow
 from wakeroll_pipeline.live.view_text import (
     UNKNOWN,
     ago,
@@ -17,6 +17,7 @@ from wakeroll_pipeline.live.view_text import (
     count_text,
     epoch_text,
     lag_text,
+    offsets_text,
     rate_text,
     wait_text,
 )
@@ -117,6 +118,21 @@ def rebalance_columns(rows: Sequence[RebalanceRow], now_ms: int) -> list[Column]
         Column("by", [plain(one.by or UNKNOWN) for one in rows], rank=5),
         Column("cause", [plain(one.cause) for one in rows], rank=6),
         *_notes(["; ".join(one.notes) for one in rows]),
+    ]
+
+
+def failure_columns(rows: Sequence[FailureRow], now_ms: int) -> list[Column]:
+    """Return the columns of a list of failed messages."""
+    return [
+        Column("failed", [clock_text(one.at_ms) for one in rows]),
+        Column("ago", [ago(one.at_ms, now_ms) for one in rows], is_number=True, rank=3),
+        Column("member", [plain(one.client_id) for one in rows]),
+        Column("queue", [plain(one.queue) for one in rows]),
+        Column("offsets", [offsets_text(one.first_offset, one.last_offset) for one in rows]),
+        Column("messages", [count_text(one.messages) for one in rows], is_number=True, rank=2),
+        Column("attempt", [count_text(one.attempt) for one in rows], is_number=True, rank=1),
+        Column("next", ["retry" if one.outcome == "retry" else "dead letter" for one in rows], rank=1),
+        Column("error", [plain(one.error) for one in rows], is_sentence=True),
     ]
 
 

@@ -183,11 +183,11 @@ class _Live:
     ) -> Iterator["_Live"]:
         try:
             from wakeroll_pipeline.live.published_ledger import PublishedLedger
-            from wakeroll_pipeline.questions.happenings import DEFAULT_MS, VIEWS
+            from wakeroll_pipeline.questions.happenings import DEFAULT_MS
         except ModuleNotFoundError as missing:
             raise missing_extra("a live answer", "ask", missing) from None
         from_ms = (now_ms() if until is None else until) - DEFAULT_MS if since is None else since
-        published = PublishedLedger(settings.connection, from_ms, VIEWS)
+        published = PublishedLedger(settings.connection, from_ms)
         try:
             with out.status("reading the decisions"):
                 published.read_to_the_end(stop)

@@ -178,6 +178,15 @@ class PausedGroup(Struct, frozen=True, kw_only=True):
     """Change, operator and reason, in words."""
 
 
+class MemberReport(Struct, frozen=True, kw_only=True):
+    """The answer of `inspect`."""
+
+    group_id: str
+    client_id: str
+    text: str
+    """Its calls at work, with their messages and, unless the application forbids that, their stacks."""
+
+
 class DeletedOffset(Struct, frozen=True, kw_only=True):
     """One committed offset that was deleted."""
 

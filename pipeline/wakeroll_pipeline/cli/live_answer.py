@@ -155,7 +155,7 @@ def view_of(model: "LiveModel", group_id: str) -> "GroupView":
 
 
 def of_member(view: "GroupView", client_id: str) -> "GroupView":
-    """Return the part of the view of a group that is about one member: its queues, and those that it waits for.
+    """Return the part of the view of a group about one member: its queues, those it waits for, failures, reports.
 
     In a broadcasting group, each member reads all queues of its topics.
 
@@ -173,7 +173,9 @@ def of_member(view: "GroupView", client_id: str) -> "GroupView":
         if client_id in (one.owner, one.next_owner) or (is_broadcasting and one.topic in topics)
     ]
     holds = [one for one in view.holds if one.client_id == client_id]
-    return structs.replace(view, members=members, queues=queues, holds=holds)
+    failures = [one for one in view.failures if one.client_id == client_id]
+    reports = [one for one in view.reports if one.client_id == client_id]
+    return structs.replace(view, members=members, queues=queues, holds=holds, failures=failures, reports=reports)
 
 
 def _tick_of(model: "LiveModel") -> int | None:

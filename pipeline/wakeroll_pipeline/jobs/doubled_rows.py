@@ -66,7 +66,7 @@ def _doubled(ledger: DuckLedger, table: Table) -> dict[_Place, list[Struct]]:
         first, last = ranges.get(stream, (position - 1, position))
         ranges[stream] = min(first, position - 1), max(last, position)
     found: dict[_Place, list[Struct]] = {}
-    for batch in sorted_rows(ledger.connection, table.name, table, ranges):
+    for batch in sorted_rows(ledger.table_connection, table.name, table, ranges):
         for index, place in enumerate(_places_in(batch, table)):
             if place in places:
                 [row] = batch.slice(index, 1).to_pylist()
@@ -91,7 +91,7 @@ def _proven(ledger: DuckLedger, table: Table, differing: Mapping[_Place, Sequenc
 
 def _right_rows(ledger: DuckLedger, table: Table, span: Span, inside: Sequence[_Place]) -> dict[_Place, Struct]:
     ranges = {stream: (span.after.get(stream, NOWHERE), last) for stream, last in span.line.positions.items()}
-    batches = list(sorted_rows(ledger.connection, table.name, table, ranges))
+    batches = list(sorted_rows(ledger.table_connection, table.name, table, ranges))
     rows = pa.concat_tables(batches)
     indices: dict[_Place, list[int]] = {}
     for index, place in enumerate(_places_in(rows, table)):

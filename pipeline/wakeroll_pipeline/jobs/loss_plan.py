@@ -124,7 +124,7 @@ class _TablePlan:
         self._covered: Covered = covered_by(self._chain.lines)
         self._spans = list(broken_spans(ledger, table, table.name, self._covered))
         self._streams: dict[_Name, list[str]] = {}
-        there = highest_positions(ledger.connection, table.name, table)
+        there = highest_positions(ledger.table_connection, table.name, table)
         for stream in {**self._covered.last, **there}:
             self._streams.setdefault(self._name(stream), []).append(stream)
         self._known: dict[_Name, set[int]] = {}

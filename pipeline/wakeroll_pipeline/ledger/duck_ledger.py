@@ -6,7 +6,8 @@
 import os
 import re
 import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -69,6 +70,8 @@ _MANY_FILES = 64
 """Files of all tables from which on a query is planned first, to find those that it needs: they take 16 ms, as a plan
 does."""
 
+_WORDS = re.compile(r"\w+")
+
 _FUNCTIONS = {
     "timestamp_millis": "(ms) as make_timestamptz(ms * 1000)",
     "unix_millis": "(at_time) as epoch_ms(at_time)",
@@ -84,11 +87,25 @@ class DuckLedger:
 
     engine: Engine = "duckdb"
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, warehouse: Place, opened: "Opened") -> None:
-        """Answer from a connection that has the views; use `open_ledger`."""
-        self.connection = connection
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        warehouse: Place,
+        opened: "Opened",
+        views: "LazyViews | None" = None,
+    ) -> None:
+        """Answer from a connection that has the tables; use `open_ledger`."""
+        self.table_connection = connection
+        """To DuckDB, with all tables, and with those views that a query has named."""
         self.warehouse = warehouse
         self.opened = opened
+        self._views = LazyViews() if views is None else views
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection to DuckDB, with all tables and views."""
+        self._views.create(self.table_connection)
+        return self.table_connection
 
     @property
     def versions(self) -> Mapping[str, int]:
@@ -103,14 +120,16 @@ class DuckLedger:
     def rows(self, sql: str, /, **values: Value) -> list[Row]:
         """Return the rows of a query: see `wakeroll_pipeline.ledger.ledger.Ledger`."""
         with self._readable():
-            found = self.connection.execute(sql, values)
+            self._views.create(self.table_connection, sql)
+            found = self.table_connection.execute(sql, values)
             names = [column[0] for column in found.description or ()]
             return [Row(names, tuple(map(row_of, row))) for row in found.fetchall()]
 
     def stream(self, sql: str, /, **values: Value) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query one by one: see `wakeroll_pipeline.ledger.ledger.Ledger`."""
         with self._readable():
-            found = self.connection.cursor().execute(sql, values)
+            self._views.create(self.table_connection, sql)
+            found = self.table_connection.cursor().execute(sql, values)
             rows = found.fetchmany(_FETCHED)
         while rows:
             yield from rows
@@ -128,24 +147,23 @@ class DuckLedger:
 
     def add_comments(self) -> None:
         """Add the comments of the tables, the views and their columns, for a person; they take 40 ms."""
+        self._views.create(self.table_connection)
         for table in TABLES.values():
             columns = (*columns_of(table.row), ERA) if has_era(table) else columns_of(table.row)
             comments = {column.name: column.comment for column in columns}
-            add_comments(self.connection, table.name, first_line(table.row), comments)
+            add_comments(self.table_connection, table.name, first_line(table.row), comments)
         for view in declared_views():
             comments = {column.name: column.comment for column in view.columns}
-            add_comments(self.connection, view.name, view.comment, comments)
+            add_comments(self.table_connection, view.name, view.comment, comments)
 
     def open_marts(self) -> list[str]:
         """Add the newest versions of the marts that `wakeroll marts` has built; return their names."""
-        return open_marts(self.connection, self.warehouse)
+        return open_marts(self.table_connection, self.warehouse)
 
     @contextmanager
-    def within(
-        self, from_ms: int | None = None, to_ms: int | None = None, views: Container[str] = VIEWS
-    ) -> Iterator["DuckLedger"]:
+    def within(self, from_ms: int | None = None, to_ms: int | None = None) -> Iterator["DuckLedger"]:
         """Provide `again` for a block, and close it at the end."""
-        ledger = self.again(from_ms, to_ms, views)
+        ledger = self.again(from_ms, to_ms)
         try:
             yield ledger
         finally:
@@ -167,9 +185,7 @@ class DuckLedger:
             end_ms = last_ms if until_ms is None else min(until_ms, last_ms)
             yield from (end_ms - length_ms for length_ms in _PERIODS_MS if end_ms - length_ms > first_ms)
 
-    def again(
-        self, from_ms: int | None = None, to_ms: int | None = None, views: Container[str] = VIEWS
-    ) -> "DuckLedger":
+    def again(self, from_ms: int | None = None, to_ms: int | None = None) -> "DuckLedger":
         """Return the same versions of the tables, without the files that have only rows outside a period.
 
         All rows of the period are there, and some others, so the work does not grow with the age of the ledger. The
@@ -178,14 +194,12 @@ class DuckLedger:
         Args:
             from_ms: begin of the period, by the times of the rows (epoch ms), inclusive; None: all tables are whole.
             to_ms: end of the period, inclusive; None: none.
-            views: names of the views that will be asked; all of them take DuckDB 0.1 s.
         """
         connection = duckdb.connect()
         configure(connection, self.warehouse)
         for table in TABLES.values():
             period = None if from_ms is None or table is SNAPSHOTS else Period(table.at, from_ms, to_ms)
             _create_table(connection, self.warehouse, self.opened, table, period)
-        create_views(connection, views)
         return DuckLedger(connection, self.warehouse, self.opened)
 
     def begin_behind(self, table: Table, is_old: str, part: Part | None = None) -> None:
@@ -198,8 +212,10 @@ class DuckLedger:
         """
         whole = whole_name(table)
         rows = f"from {whole}" if part is None else self.reading(table, part)
-        self.connection.execute(f"alter view {table.name} rename to {whole}")
-        self.connection.execute(f"create view {table.name} as select * from ({rows}) as rows where not ({is_old})")
+        self.table_connection.execute(f"alter view {table.name} rename to {whole}")
+        self.table_connection.execute(
+            f"create view {table.name} as select * from ({rows}) as rows where not ({is_old})"
+        )
 
     def narrow(self, query: str) -> None:
         """Let the tables leave out the files that a query does not need, by the statistics in the Delta log.
@@ -215,7 +231,7 @@ class DuckLedger:
         for name, ranges in (self._needed_by(query) or {}).items():
             if name not in self.unreadable and all(ranges.any_of):
                 rows = self.reading(TABLES[name], ranges)
-                self.connection.execute(f"create or replace view {name} as {rows}")
+                self.table_connection.execute(f"create or replace view {name} as {rows}")
 
     def bytes_for(self, query: str) -> int:
         """Return the size of the tables' files that a query needs (bytes): of all files, if it cannot be planned.
@@ -232,7 +248,7 @@ class DuckLedger:
         """Return the rows that a query needs of each table that it reads; None if DuckDB cannot plan it."""
         columns: dict[str, dict[str, str]] = {}
         known = "select table_name, column_name, data_type from duckdb_columns() where not internal"
-        for view, column, type_ in self.connection.execute(known).fetchall():
+        for view, column, type_ in self.table_connection.execute(known).fetchall():
             if view not in VIEWS:
                 columns.setdefault(view, {})[column] = type_
         with duckdb.connect() as plan:
@@ -240,7 +256,7 @@ class DuckLedger:
             for name, its in columns.items():
                 defined = ", ".join(f"{quoted(column)} {type_}" for column, type_ in its.items())
                 plan.execute(f"create table {quoted(name)} ({defined})")
-            create_views(plan)
+            LazyViews().create(plan, query)
             return ranges_of(plan, query, TABLES)
 
     def reading(self, table: Table, part: Part) -> str:
@@ -256,18 +272,18 @@ class DuckLedger:
         Args:
             question: reads this ledger; it may be called twice.
         """
-        self.connection.execute(f"set global memory_limit = {literal(f'{_BOUND_MIB}MiB')}")
+        self.table_connection.execute(f"set global memory_limit = {literal(f'{_BOUND_MIB}MiB')}")
         try:
             return question()
         except duckdb.OutOfMemoryException:
             pass
         finally:
-            self.connection.execute("reset global memory_limit")
+            self.table_connection.execute("reset global memory_limit")
         return question()
 
     def cursor(self) -> "DuckLedger":
         """Return a ledger with the same tables for another thread."""
-        return DuckLedger(self.connection.cursor(), self.warehouse, self.opened)
+        return DuckLedger(self.table_connection.cursor(), self.warehouse, self.opened, self._views)
 
     def damage_behind(self, error: duckdb.Error) -> UnreadableTable | None:
         """Return the damage of the tables that made DuckDB fail; None if the error has another reason.
@@ -282,13 +298,45 @@ class DuckLedger:
             self.opened.unreadable[damage.table] = damage
             with suppress(duckdb.Error):  # an internal error of DuckDB ends the connection
                 failing = _failing(TABLES[damage.table], damage)
-                self.connection.execute(f"create or replace view {damage.table} as {failing}")
+                self.table_connection.execute(f"create or replace view {damage.table} as {failing}")
         return damage
 
     def close(self) -> None:
         """Free the memory."""
-        release(self.connection)
-        self.connection.close()
+        release(self.table_connection)
+        self.table_connection.close()
+
+
+class LazyViews:
+    """The views of a database, created when a query first names them: all of them take DuckDB 0.15 s."""
+
+    def __init__(self, *, exist: bool = True) -> None:
+        """Begin without views; `exist`: whether there will be any."""
+        self._lock = threading.Lock()
+        self._missing = dict(views("duckdb")) if exist else {}
+
+    def create(self, connection: duckdb.DuckDBPyConnection, query: str | None = None) -> None:
+        """Create the views that a query names, and those behind them; None: all. Any thread may call it."""
+        if not self._missing:
+            return
+        with self._lock:
+            for name in _named_in(query):
+                if name in self._missing:
+                    connection.execute(f"create view {name} as {self._missing[name]}")
+                    del self._missing[name]
+
+
+def _named_in(query: str | None) -> list[str]:
+    """Return the views that a query names, and those behind them, in the order of `VIEWS`; None: all."""
+    if query is None:
+        return list(VIEWS)
+    words = set(_WORDS.findall(query.lower()))
+    named = []
+    for name, sql in reversed(views("duckdb")):
+        if name in words:  # each reads only views before it
+            named.append(name)
+            words.update(_WORDS.findall(sql.lower()))
+    return named[::-1]
 
 
 def whole_name(table: Table) -> str:
@@ -345,7 +393,7 @@ def open_ledger(
     """
     connection, place = duckdb.connect(), Place.of(warehouse)
     opened = open_tables(connection, place, versions, at_one_moment=at_one_moment, only=only)
-    return DuckLedger(connection, place, opened)
+    return DuckLedger(connection, place, opened, LazyViews(exist=only is None))
 
 
 class Opened(NamedTuple):
@@ -385,7 +433,7 @@ def open_tables(
     at_one_moment: bool = False,
     only: Table | None = None,
 ) -> Opened:
-    """Configure a connection, and create the tables and views of a ledger in its current schema.
+    """Configure a connection, and create the tables of a ledger in its current schema.
 
     Args:
         connection: to DuckDB.
@@ -402,8 +450,6 @@ def open_tables(
     configure(connection, place)
     for table in TABLES.values() if only is None else (only,):
         _create_table(connection, place, opened, table)
-    if only is None:
-        create_views(connection)
     return opened
 
 
@@ -423,13 +469,6 @@ def _create_table(
             unreadable[table.name] = damage
     if table.name in unreadable:
         connection.execute(f"create view {table.name} as {_failing(table, unreadable[table.name])}")
-
-
-def create_views(connection: duckdb.DuckDBPyConnection, asked: Container[str] = VIEWS) -> None:
-    """Create the views with these names on the tables of a connection."""
-    for name, sql in views("duckdb"):
-        if name in asked:
-            connection.execute(f"create view {name} as {sql}")
 
 
 def has_era(table: Table) -> bool:

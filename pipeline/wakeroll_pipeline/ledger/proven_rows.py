@@ -244,7 +244,7 @@ def _broken_window(ledger: DuckLedger, table: Table, source: str, spans: Sequenc
             first = ranges[stream][0] if stream in ranges else span.after.get(stream, NOWHERE)
             ranges[stream] = first, last
     found: dict[int, list[Part]] = {span.line.number: [] for span in spans}
-    for number, part in parts_by_line(sorted_rows(ledger.connection, source, table, ranges), table, ends):
+    for number, part in parts_by_line(sorted_rows(ledger.table_connection, source, table, ranges), table, ends):
         found[number].append(part)
     for span in spans:
         parts = found[span.line.number]

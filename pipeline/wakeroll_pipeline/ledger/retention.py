@@ -48,6 +48,8 @@ from wakeroll_pipeline.storage.place import Folder
 DAY_MS = 24 * 3_600_000
 _PRESENT = ("joined", "resubscribed", "described", "replaced")
 """Values of the last `change` of a client that is a member; ledgers before protocol version 2 have `replaced`."""
+_GONE = ("left", "died", "expired", "kicked")
+"""Its values if the client is none. Other changes, such as `conflict` or `leaving`, do not show whether it is."""
 
 
 class Past(Struct, frozen=True):
@@ -211,7 +213,7 @@ def _decisions(spark: SparkSession, warehouse: Folder, table: Table, past: Past)
     subject = Window.partitionBy(
         "kind", "group_id", client, f.to_json("said.queue"), change, f.col("said.strategy") == ""
     ).orderBy(f.desc("order"))
-    coming_or_going = f.when(is_membership & ~change.isin("conflict", "agreed"), f.col("order"))
+    coming_or_going = f.when(is_membership & change.isin(*_PRESENT, *_GONE), f.col("order"))
     its_last = f.max_by(change, coming_or_going).over(Window.partitionBy("group_id", "client_id"))
     forgotten = f.max(f.when(change == "forgotten", f.col("order"))).over(Window.partitionBy("group_id"))
     return said.select(

@@ -7,6 +7,7 @@ Each view has the columns of its declaration and, behind each time in epoch ms, 
 tools that draw charts: behind `x_ms` the column `x_at`; behind `at_ms` it is `log_time`, behind `as_of_ms` `as_of`.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from typing import Literal, NamedTuple
@@ -69,15 +70,18 @@ def declared_views() -> Iterator[View]:
         yield View(name, first_line(row), _with_times(columns_of(row)), key)
 
 
-def views(engine: Engine) -> Iterator[tuple[str, str]]:
-    """Yield name and query of each view, in the order of `VIEWS`.
+@functools.cache
+def views(engine: Engine) -> tuple[tuple[str, str], ...]:
+    """Return name and query of each view, in the order of `VIEWS`.
 
     The queries expect the column `era` in the tables with rows of decisions (`wakeroll_model.decision_order.ERA_SQL`).
     """
-    for name, declared in KINDS.items():
-        yield name, _shown(_of_kind(declared), _query_of(declared, engine), engine)
-    for name, (row, _) in VIEW_ROWS.items():
-        yield name, _shown(columns_of(row), _END_OFFSETS[engine] if name == "end_offsets" else _sql_of(name), engine)
+    kinds = [(name, _shown(_of_kind(one), _query_of(one, engine), engine)) for name, one in KINDS.items()]
+    files = [
+        (name, _shown(columns_of(row), _END_OFFSETS[engine] if name == "end_offsets" else _sql_of(name), engine))
+        for name, (row, _) in VIEW_ROWS.items()
+    ]
+    return (*kinds, *files)
 
 
 def spark_head(view: View) -> str:

@@ -1,22 +1,24 @@
-"""The published decisions of the last hour, by group: rebalances, hand-overs, memberships and rejections."""
+"""The published decisions of the last hour, by group: rebalances, hand-overs, memberships, failures, rejections."""
 
 from collections import deque
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from wakeroll_model.decision_order import order_of, without_era
-from wakeroll_model.decisions import AnyDecision, Fenced, Handover, Membership, Rebalance, Rejected
+from wakeroll_model.decisions import AnyDecision, FailedMessages, Fenced, Handover, Membership, Rebalance, Rejected
 
 HISTORY_MS = 3_600_000
 """How far back decisions are read at the start (ms)."""
 MOST_DECISIONS = 50_000
 """Decisions of all groups that are read at the start, the newest ones: 5 to 7 us each."""
-SHOWN = (Rebalance, Handover, Membership, Fenced, Rejected)
+SHOWN = (Rebalance, Handover, Membership, Fenced, Rejected, FailedMessages)
 """Kinds of decisions of which the feed keeps the content."""
 MOST_REBALANCES = 50
 MOST_HANDOVERS = 4_000
 """Hand-overs that are kept per group: those of two rebalances of a group with 2,000 queues."""
 MOST_REJECTIONS = 50
+MOST_FAILURES = 50
+MOST_REPORTS = 10
 
 
 _One = TypeVar("_One")
@@ -32,7 +34,7 @@ class Published(NamedTuple, Generic[_One]):
 class GroupHistory:
     """The newest decisions about one group, oldest first."""
 
-    __slots__ = ("changes", "fencings", "handovers", "operators", "rebalances", "rejections")
+    __slots__ = ("changes", "failures", "fencings", "handovers", "operators", "rebalances", "rejections", "reports")
 
     def __init__(self) -> None:
         self.rebalances: deque[Published[Rebalance]] = deque(maxlen=MOST_REBALANCES)
@@ -40,6 +42,9 @@ class GroupHistory:
         self.rejections: deque[Published[Rejected]] = deque(maxlen=MOST_REJECTIONS)
         self.changes: deque[Membership] = deque(maxlen=MOST_REJECTIONS)
         self.fencings: deque[Fenced] = deque(maxlen=MOST_REJECTIONS)
+        self.failures: deque[FailedMessages] = deque(maxlen=MOST_FAILURES)
+        self.reports: deque[Membership] = deque(maxlen=MOST_REPORTS)
+        """Answers of members that an operator had asked what they do."""
         self.operators: dict[tuple[str, int, int], str] = {}
         """Topic, partition and offset of an operator's request -> who made it."""
 
@@ -77,6 +82,10 @@ class DecisionFeed:
                 self.of(decision.group_id).rebalances.append(Published(decision, published_ms))
             case Handover():
                 self.of(decision.group_id).handovers.append(decision)
+            case Membership(change="reported"):
+                self.of(decision.group_id).reports.append(decision)
+            case FailedMessages():
+                self.of(decision.group_id).failures.append(decision)
             case Membership():
                 self.of(decision.group_id).changes.append(decision)
             case Fenced():

@@ -58,7 +58,7 @@ def _read(ledger: DuckLedger, view: GroupView, from_ms: int, most: int) -> list[
         where (era, seq) >= (select min((era, seq)) from newest)
         order by era, seq
     """
-    with ledger.within(from_ms, end_ms, views=()) as near:
+    with ledger.within(from_ms, end_ms) as near:
         values: dict[str, Value] = {"group_id": view.summary.group_id, "from_ms": from_ms, "end": end_ms, "most": most}
         for text, partition, published_ms in near.stream(query, **values):
             try:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from wakeroll_model.decision_order import order_of
-from wakeroll_model.decisions import Cause, Handover, Membership, Rebalance, Rejected
+from wakeroll_model.decisions import Cause, FailedMessages, Handover, Membership, Rebalance, Rejected
 from wakeroll_model.group import Group, GroupSettings, Member, Received
 from wakeroll_model.held_queue import HeldQueue
 from wakeroll_model.queue import Queue
@@ -19,16 +19,19 @@ from wakeroll_pipeline.live.ownership_lanes import lanes_of
 from wakeroll_pipeline.live.queue_lag import QueueLag
 from wakeroll_pipeline.live.queue_rates import NOT_KNOWN, rates_of_all
 from wakeroll_pipeline.live.view_structs import (
+    FailureRow,
     GroupSummary,
     GroupView,
     Health,
     HoldRow,
     KeptOutRow,
+    LongCallRow,
     MemberRow,
     MoveRow,
     QueueRow,
     RebalanceRow,
     RejectionRow,
+    ReportRow,
     SettingRow,
     SubscriptionRow,
 )
@@ -82,6 +85,11 @@ def group_view(sources: GroupSources, health: Health) -> GroupView:
             KeptOutRow(client_id=name, by=one.by, reason=one.reason, until_ms=one.until_ms + sources.skew_ms)
             for name, one in sorted(group.kicks.items())
             if one.until_ms
+        ],
+        failures=[_failure_row(one) for one in reversed(sources.history.failures)],
+        reports=[
+            ReportRow(at_ms=one.at_ms, client_id=one.client_id, instance_id=one.instance_id, text=one.detail)
+            for one in reversed(sources.history.reports)
         ],
     )
 
@@ -160,6 +168,15 @@ def _member_row(
         lag_unknown=sum(one is None for one in lags),
         catch_up_ms=catch_up_ms,
         joined_ms=member.joined_ms if member.joined_ms >= 0 else _published_join(sources.history, member),
+        handling=[
+            LongCallRow(
+                queue=str(one.queue),
+                first_offset=one.first_offset,
+                last_offset=one.last_offset,
+                since_ms=one.since_ms,
+            )
+            for one in member.handling
+        ],
     )
 
 
@@ -334,6 +351,20 @@ def _rejection_row(published: Published[Rejected]) -> RejectionRow:
     one = published.decision
     return RejectionRow(
         at_ms=one.at_ms, rule=one.rule, detail=one.detail, client_id=one.client_id or "", record=_record(one.cause)
+    )
+
+
+def _failure_row(one: FailedMessages) -> FailureRow:
+    return FailureRow(
+        at_ms=one.at_ms,
+        client_id=one.client_id,
+        queue=str(one.queue),
+        first_offset=one.first_offset,
+        last_offset=one.last_offset,
+        messages=one.messages,
+        attempt=one.attempt,
+        outcome=one.outcome,
+        error=one.error,
     )
 
 

@@ -25,7 +25,7 @@ from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.ledger.ledger import UnreadableTable, Value, any_of
 from wakeroll_pipeline.ledger.shard_growth import Step, number_at, steps_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, newest_of, read_snapshots, snapshot_keys
-from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS, SHOWN
+from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS, MOST_FAILURES, SHOWN
 from wakeroll_pipeline.live.live_health import Rebuilt
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.shard_follower import ShardFollower
@@ -61,9 +61,12 @@ _ONLY: Mapping[Detail, str] = {
                 partition by kind, group_id, try(json_extract_string(json, '$.queue')) order by era desc, seq desc
             )
             qualify kind <> 'handover' or row_number() over of_queue = 1""",
-    "views": "",
+    "views": f"""
+            qualify kind <> 'failed'
+                or row_number() over (partition by kind, group_id order by era desc, seq desc) <= {MOST_FAILURES}""",
 }
-"""Condition of the shown decisions: a summary needs the newest owner of each queue, not those before."""
+"""Condition of the shown decisions: a summary needs the newest owner of each queue, not those before; a handler that
+fails all the time must not displace the rebalances."""
 
 _decoder: msgspec.json.Decoder[AnyDecision] = msgspec.json.Decoder(AnyDecision)
 
@@ -120,7 +123,7 @@ def read_recorded(warehouse: Folder, from_ms: int) -> Recorded:
     try:
         with (
             duck_ledger(warehouse, only=SNAPSHOTS) as opened,
-            opened.within(from_ms - _LATE_MS, views=()) as ledger,
+            opened.within(from_ms - _LATE_MS) as ledger,
         ):
             newest = ledger.rows(
                 "select partition, max(published_ms) as newest_ms from decisions where published_ms >= $from_ms "
@@ -298,12 +301,12 @@ def _model_of(
     partitions = number_at(steps, partitions, until_ms)
     ranges = _with_number(steps, partitions)
     for from_ms in ledger.periods(until_ms):
-        with ledger.within(from_ms, until_ms, _VIEWS) as near:
+        with ledger.within(from_ms, until_ms) as near:
             begin = _begin_of(near, topics, partitions, ranges, end_ms)
             if begin.is_complete:
                 model = LiveModel(topics, partitions, "ledger", group_id)
                 return _follow(near, model, begin, end_ms, before_record, detail=detail)
-    with ledger.within(views=_VIEWS) as whole:
+    with ledger.within() as whole:
         begin = _begin_of(whole, topics, partitions, ranges, end_ms)
         model = LiveModel(topics, partitions, "ledger", group_id)
         return _follow(whole, model, begin, end_ms, before_record, detail=detail)
@@ -400,8 +403,6 @@ def _follow(
     return model
 
 
-_VIEWS = ("rejections", "end_offsets")
-"""Views that a model is made from."""
 _REPORTS_MS = 120_000
 """Log time (ms) in which an observer reports the end of each queue at least once: it repeats each route every 30 s."""
 

@@ -278,7 +278,7 @@ class LiveModel:
     def _note_operator(self, group_id: str, record: Record) -> None:
         """Remember who made an accepted request."""
         names = _names(record)
-        if names.type in ("configure", "reset", "kick", "pause") and names.by:
+        if names.type in ("configure", "reset", "kick", "pause", "inspect") and names.by:
             self.feed.of(group_id).note_operator((record.topic, record.partition, record.offset), names.by)
 
     def _note_queue(self, follower: ShardFollower, record: Record, decisions: list[AnyDecision]) -> None:

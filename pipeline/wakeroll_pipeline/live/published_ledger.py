@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from threading import Event
 
 from confluent_kafka import OFFSET_BEGINNING, Message
@@ -35,13 +35,12 @@ _is_event = re.compile(rb'"kind":"(?:membership|rebalance|handover|rejected|fenc
 class PublishedLedger:
     """Reads the decisions topic from a moment on, and continues as long as `read` is called. For one thread."""
 
-    def __init__(self, connection: Connection, from_ms: int, views: Container[str]) -> None:
+    def __init__(self, connection: Connection, from_ms: int) -> None:
         """Find the topic, and where to begin.
 
         Args:
             connection: the brokers.
             from_ms: log time of the first events that matter (epoch ms).
-            views: names of the views that will be asked.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -55,7 +54,7 @@ class PublishedLedger:
         """Partition and shard -> place of the newest decision: delivery is at least once."""
         self._cut: dict[int, int] = {}
         """Partition whose oldest records are deleted -> publication of its first one (epoch ms); 0: not read yet."""
-        self.ledger = MemoryLedger(views)
+        self.ledger = MemoryLedger()
         places = [(self._topic, number) for number in range(self._count())]
         offsets = self._cluster.all_offsets(places)
         since = self._cluster.since(dict.fromkeys(places, max(from_ms - _SKEW_MS, 0)))

@@ -28,6 +28,8 @@ def essence(view: GroupsView | GroupView) -> tuple[Any, ...]:
         queues,
         view.rebalances,
         view.rejections,
+        view.failures,
+        view.reports,
         view.settings,
     )
 

@@ -99,6 +99,16 @@ class SubscriptionRow(Struct, frozen=True, kw_only=True):
     expression_type: str
 
 
+class LongCallRow(Struct, frozen=True, kw_only=True):
+    """A call of a member's application that has lasted long."""
+
+    queue: str
+    first_offset: int
+    last_offset: int
+    since_ms: int
+    """When it began, by the member's clock (epoch ms)."""
+
+
 class MemberRow(Struct, frozen=True, kw_only=True):
     """One member of a group."""
 
@@ -141,6 +151,8 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     joined_ms: int | None = None
     """Log time at which its instance joined; None if it joined before a release that notes it, and earlier than the
     known decisions."""
+    handling: list[LongCallRow] = []
+    """Calls of its application that have lasted 30 s or longer, as of its last heartbeat; the oldest first."""
 
 
 class GroupState(Struct, frozen=True, kw_only=True):
@@ -290,6 +302,34 @@ class RejectionRow(Struct, frozen=True, kw_only=True):
     """The record, as ``topic-partition@offset``."""
 
 
+class FailureRow(Struct, frozen=True, kw_only=True):
+    """Messages of one queue that a member's handler failed to process."""
+
+    at_ms: int
+    client_id: str
+    queue: str
+    first_offset: int
+    last_offset: int
+    messages: int
+    """Number of messages, not all between those offsets."""
+    attempt: int
+    """Number of the failed attempt, from 1."""
+    outcome: str
+    """retry: processed again later; dead: in the dead letter topic."""
+    error: str
+    """Error of the last of these messages; empty if none is known."""
+
+
+class ReportRow(Struct, frozen=True, kw_only=True):
+    """The answer of a member that an operator had asked what it does."""
+
+    at_ms: int
+    client_id: str
+    instance_id: str
+    text: str
+    """Its calls at work, with their messages and, unless the application forbids that, their stacks."""
+
+
 class SettingRow(Struct, frozen=True, kw_only=True):
     """One setting of a group."""
 
@@ -319,3 +359,7 @@ class GroupView(Struct, frozen=True, kw_only=True):
     rebalances_from_ms: int = 0
     """Log time from which on `rebalances` has all; there may be earlier ones."""
     kept_out: list[KeptOutRow] = []
+    failures: list[FailureRow] = []
+    """The newest one first."""
+    reports: list[ReportRow] = []
+    """The newest one first."""

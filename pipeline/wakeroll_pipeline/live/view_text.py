@@ -16,6 +16,11 @@ def count_text(number: int | None) -> str:
     return UNKNOWN if number is None else f"{number:,}"
 
 
+def offsets_text(first: int, last: int) -> str:
+    """Return a range of offsets: ``42``, or ``42 to 47``."""
+    return str(first) if first == last else f"{first} to {last}"
+
+
 def lag_text(messages: int | None, unknown: int = 0) -> str:
     """Return a lag; with ``>=`` before it if the lag of some queues is not known.
 

@@ -11,7 +11,7 @@ from duckdb import DuckDBPyConnection
 from msgspec import convert
 
 from wakeroll_pipeline.ledger.daily_facts import query_of_facts
-from wakeroll_pipeline.ledger.duck_ledger import open_tables
+from wakeroll_pipeline.ledger.duck_ledger import LazyViews, open_tables
 from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS, mart_paths, mart_query, merge_mart, replace_mart
 from wakeroll_pipeline.storage.place import Place
 from wakeroll_pipeline.storage.s3_access import S3Access
@@ -52,6 +52,7 @@ class Plugin(BasePlugin):
         conn.execute(f"use {_LEDGER}")
         if (unreadable := open_tables(conn, self._warehouse, at_one_moment=True).unreadable) != {}:
             raise next(iter(unreadable.values()))
+        LazyViews().create(conn)
         conn.execute(f"create view {DAILY_FACTS} as {query_of_facts(self._warehouse)}")
         conn.execute("use main")
         for name, path in mart_paths(self._warehouse).items():

@@ -18,8 +18,6 @@ DEFAULT_MS = 3_600_000
 BEFORE_MS = 3_600_000
 """Time before a period (ms) whose rows may be needed: a member may expire before its queues find other owners."""
 
-VIEWS = ("memberships", "rebalances", "handovers", "rejections", "fencings", "silences")
-"""Views that are asked."""
 HappeningKind = Literal["member", "rebalance", "hand-over", "reset", "rejection"]
 
 
@@ -123,7 +121,7 @@ def happened(
         skip: as for `happenings`.
     """
     found = happenings_nearby(ledger, from_ms, to_ms, group_id, limit=limit, skip=skip)
-    with ledger.within(views=()) as whole:
+    with ledger.within() as whole:
         missing = missing_history(whole, group_id, from_ms, to_ms)
     return Happened(from_ms=from_ms, to_ms=to_ms, group_id=group_id, happened=found, missing=missing)
 
@@ -132,7 +130,7 @@ def happenings_nearby(
     ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str = "", *, limit: int | None = None, skip: int = 0
 ) -> Happenings:
     """Return `happenings` from the files of the period only, of the tables that `ledger` opens itself."""
-    with ledger.within(from_ms - BEFORE_MS, to_ms, VIEWS) as near:
+    with ledger.within(from_ms - BEFORE_MS, to_ms) as near:
         return happenings(near, from_ms, to_ms, group_id, limit=limit, skip=skip)
 
 
@@ -143,7 +141,7 @@ def refuse_if_unknown(ledger: DuckLedger, found: Happened) -> None:
         InvalidUsage: the tables hold no decision about the group.
     """
     if found.group_id and not found.happened.total:
-        with ledger.within(views=()) as whole:
+        with ledger.within() as whole:
             refuse_unknown_group(whole, found.group_id)
 
 
@@ -238,7 +236,8 @@ def _happening(row: Row) -> Happening:
 def _text(row: Row) -> str:
     match row.kind:
         case "member":
-            return f"{row.client_id or 'the group'}: {row.what}" + (f" ({row.detail})" if row.detail else "")
+            detail = (row.detail or "").partition("\n")[0]  # a report has the stacks below its first line
+            return f"{row.client_id or 'the group'}: {row.what}" + (f" ({detail})" if detail else "")
         case "rebalance":
             shares = f"{row.detail or 'no strategy'}, {_many(row.queues, 'queue')}, {_many(row.clients, 'client')}"
             left = f", {row.unassigned} unassigned" if row.unassigned else ""

@@ -171,7 +171,7 @@ def restore_tables(settings: Settings, stack: ExitStack) -> list[str]:
 def _begin_chain_again(warehouse: Place, table: Table) -> list[str]:
     """Let the chain of a table begin again with the rows that are left, because new lines will cover the lost ones."""
     with duck_ledger(warehouse) as ledger:
-        last = highest_positions(ledger.connection, table.name, table)
+        last = highest_positions(ledger.table_connection, table.name, table)
         covered = covered_by(chain_of(ledger, table).lines)
         differs = [
             one.span.line.number

@@ -25,7 +25,7 @@ _Key = tuple[object, ...]
 TOPICS_REGIONS = ("status", "topics")
 GROUPS_REGIONS = ("status", "filters", "groups")
 GROUP_REGIONS = (
-    "status", "head", "queues", "members", "matrix", "lanes", "rebalances", "whatif", "holds", "rejections",
+    "status", "head", "queues", "members", "matrix", "lanes", "rebalances", "whatif", "holds", "failures", "rejections",
     "settings",
 )  # fmt: skip
 

@@ -10,7 +10,15 @@ from jinja2.runtime import Context
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_pipeline.live.verdicts import LABELS, clock, duration
 from wakeroll_pipeline.live.view_structs import LaneRow, PeriodRow
-from wakeroll_pipeline.live.view_text import catch_up_text, count_text, epoch_text, is_wait_known, lag_text, rate_text
+from wakeroll_pipeline.live.view_text import (
+    catch_up_text,
+    count_text,
+    epoch_text,
+    is_wait_known,
+    lag_text,
+    offsets_text,
+    rate_text,
+)
 from wakeroll_pipeline.serve.access.page_frame import Frame
 
 OWNER_COLOURS = 8
@@ -49,6 +57,7 @@ def environment() -> Environment:
         "lag_text": lag_text,
         "catch_up_text": catch_up_text,
         "epoch_text": epoch_text,
+        "offsets_text": offsets_text,
         "rate_text": rate_text,
         "is_wait_known": is_wait_known,
     }

@@ -15,8 +15,10 @@ changes as (
     from memberships
     inner join newest_eras
         on split_part(memberships.shard, '.', 1) = newest_eras.shard_name and memberships.era = newest_eras.era
-    -- The changes `conflict` and `agreed` do not show whether the client is a member.
-    where client_id <> '' and change not in ('conflict', 'agreed')
+    -- Other changes, such as `conflict` or `leaving`, do not show whether the client is a member.
+    where
+        client_id <> ''
+        and change in ('joined', 'resubscribed', 'described', 'replaced', 'left', 'died', 'expired', 'kicked')
 ),
 
 ranked as (

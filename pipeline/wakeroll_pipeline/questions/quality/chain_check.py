@@ -107,7 +107,7 @@ class ChainCheck:
         part = None
         if isinstance(recent, Written):
             source = f"({ledger.reading(table, recent)}) as rows"
-            streams = highest_positions(ledger.connection, source, table).keys()
+            streams = highest_positions(ledger.table_connection, source, table).keys()
             rows = number_of_rows(ledger.opened.deltas[table.name], recent)
             needed = Needed({*streams, *(its for line in chain.lines for its in line.positions)}, rows)
             begins = begins_before(ledger, table, chain.first, needed)
@@ -193,9 +193,9 @@ def _linked_lines(chain: Chain) -> tuple[Sequence[Line], str, int]:
 
 def _uncovered(ledger: DuckLedger, table: Table, source: str, covered: Covered, rule: str) -> Iterator[Broken]:
     """Yield the streams with rows behind the positions of all lines, and the rows without a position."""
-    if unplaced := rows_without_position(ledger.connection, source, table):
+    if unplaced := rows_without_position(ledger.table_connection, source, table):
         yield Broken(rule, "no position", f"{unplaced} rows", "no row that no line covers")
-    for stream, last in highest_positions(ledger.connection, source, table).items():
+    for stream, last in highest_positions(ledger.table_connection, source, table).items():
         known = covered.last.get(stream, NOWHERE)
         if last > known:
             expected = (

@@ -38,6 +38,8 @@ class Result:
     notes: Sequence[str] = ()
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
+    text: str = ""
+    """Lines that are shown as they are."""
 
 
 @dataclass

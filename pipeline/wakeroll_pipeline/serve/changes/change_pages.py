@@ -20,8 +20,8 @@ from wakeroll_pipeline.serve.changes.change_jobs import ChangeJobs, Job, Result
 from wakeroll_pipeline.serve.changes.change_requests import (
     CHOICES,
     NUMBERS,
-    KickRequest,
     ResetRequest,
+    client_of,
     kick_of,
     reason_of,
     reset_of,
@@ -70,6 +70,8 @@ class ChangePages:
             Route(f"{group}/rebalance", self.rebalance, methods=["POST"]),
             Route(f"{group}/kick", self.review_kick, methods=["GET"]),
             Route(f"{group}/kick", self.kick, methods=["POST"]),
+            Route(f"{group}/inspect", self.review_inspection, methods=["GET"]),
+            Route(f"{group}/inspect", self.inspect, methods=["POST"]),
             Route(f"{group}/readmit", self.readmit, methods=["POST"]),
             Route(f"{group}/pause", self.pause, methods=["POST"]),
             Route(f"{group}/resume", self.resume, methods=["POST"]),
@@ -119,10 +121,22 @@ class ChangePages:
         view = self._view(request)
         try:
             asked = kick_of(request.query_params)
-            member = _member_of(view, asked)
+            member = _member_of(view, asked.client)
         except InvalidUsage as problem:
             return self._forms(request, visitor, view, request.query_params, problem, "kick")
         return self._show(request, visitor, view, "change/kick.html", wanted=asked.params(), member=member)
+
+    async def review_inspection(self, request: Request) -> Response:
+        """Show which member would be asked what it does."""
+        visitor = self._visitor(request, "operator")
+        if visitor is None:
+            return self._unknown(request)
+        view = self._view(request)
+        try:
+            member = _member_of(view, client_of(request.query_params))
+        except InvalidUsage as problem:
+            return self._forms(request, visitor, view, request.query_params, problem, "kick")
+        return self._show(request, visitor, view, "change/inspect.html", member=member)
 
     async def review_deletion(self, request: Request) -> Response:
         """Show what is lost with the group."""
@@ -175,12 +189,24 @@ class ChangePages:
         view = self._view(request)
         try:
             asked = kick_of(fields)
-            _member_of(view, asked)
+            _member_of(view, asked.client)
         except InvalidUsage as problem:
             return self._forms(request, visitor, view, fields, problem, "kick")
         group_id, by = view.summary.group_id, by_of(visitor)
         job = Job(group_id, f"kick {asked.client}", by, fields.get("token", ""))
         return self._run(job, partial(self._work.kick, group_id, asked, by))
+
+    async def inspect(self, request: Request) -> Response:
+        """Ask a member what it does."""
+        visitor, fields = await self._sent_form(request, "operator")
+        view = self._view(request)
+        try:
+            client_id = _member_of(view, client_of(fields)).client_id
+        except InvalidUsage as problem:
+            return self._forms(request, visitor, view, fields, problem, "kick")
+        group_id, by = view.summary.group_id, by_of(visitor)
+        job = Job(group_id, f"ask {client_id} what it does", by, fields.get("token", ""))
+        return self._run(job, partial(self._work.inspect, group_id, client_id, by))
 
     async def readmit(self, request: Request) -> Response:
         """Let a client join again that is kept out."""
@@ -390,17 +416,17 @@ class ChangePages:
         return RedirectResponse(login_address(path), 303)
 
 
-def _member_of(view: GroupView, asked: KickRequest) -> MemberRow:
-    """Return the member that must leave.
+def _member_of(view: GroupView, client_id: str) -> MemberRow:
+    """Return a member.
 
     Raises:
         InvalidUsage: the client is no member, as far as the page knows.
     """
     for one in view.members:
-        if one.client_id == asked.client:
+        if one.client_id == client_id:
             return one
     known = ", ".join(one.client_id for one in view.members[:5]) or "none"
-    raise InvalidUsage(f"the client {asked.client!r} is no member; members: {known}")
+    raise InvalidUsage(f"the client {client_id!r} is no member; members: {known}")
 
 
 def _deletion_of(view: GroupView, fields: Mapping[str, str]) -> str:

@@ -134,11 +134,19 @@ def kick_of(fields: Mapping[str, str]) -> KickRequest:
     Raises:
         InvalidUsage: a field is not valid.
     """
-    texts = {name: fields.get(name, "").strip()[:300] for name in ("client", "keep_out")}
-    checked("client", texts["client"], ClientId)
-    found = KickRequest(**texts, reason=reason_of(fields))
+    keep_out = fields.get("keep_out", "").strip()[:300]
+    found = KickRequest(client=client_of(fields), keep_out=keep_out, reason=reason_of(fields))
     _ = found.keep_out_ms  # it raises
     return found
+
+
+def client_of(fields: Mapping[str, str]) -> str:
+    """Read the name of a client.
+
+    Raises:
+        InvalidUsage: it is not valid.
+    """
+    return str(checked("client", fields.get("client", "").strip()[:300], ClientId))
 
 
 def reason_of(fields: Mapping[str, str]) -> str:

@@ -72,6 +72,12 @@ class Work:
             )
         return Result(f"{request.client} {'has left' if done.is_gone else 'must leave'}: {done.detail}")
 
+    def inspect(self, group_id: str, client_id: str, by: str) -> Result:
+        """Ask a member what it does; see `Admin.inspect`."""
+        with self._admin() as admin:
+            text = admin.inspect(group_id, client_id, by=by, timeout=self._timeout_s)
+        return Result(f"{client_id} has answered", text=text)
+
     def readmit(self, group_id: str, client_id: str, by: str) -> Result:
         """Let a client join again; see `Admin.readmit`."""
         with self._admin() as admin:

@@ -6,9 +6,9 @@ from tests.support.simulation.groups.client_producer import Producer
 from wakeroll.log_position import LogPosition
 from wakeroll_model import config
 from wakeroll_model.client import Client, Preferences
-from wakeroll_model.client_actions import Dropped, Give, Output, PauseChanged, Send, Take
+from wakeroll_model.client_actions import Dropped, Give, Inspected, Output, PauseChanged, Send, Take
 from wakeroll_model.decisions import Assignment
-from wakeroll_model.events import About, Commit, GroupEvent, Heartbeat, Subscription, Unregister
+from wakeroll_model.events import About, Commit, GroupEvent, Heartbeat, LongCall, Subscription, Unregister
 from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
@@ -208,6 +208,8 @@ class Process:
                         self.readers[queue].taken = True
                         if queue not in self.busy:
                             self.world.after(self.world.rng.choice((0, 5, 50)), self.when_awake, self._end, queue)
+                case Inspected():
+                    self._do(self.client.report(f"at work on {len(self.busy)} queues", self.now_ms))
                 case PauseChanged():
                     for queue in list(self.readers):
                         self.look(queue)
@@ -246,6 +248,7 @@ class Process:
             return
         self.busy[queue] = reader
         world.note_handed(self, reader)
+        self.client.handling = [_long_call(one, self.now_ms) for one in self.busy.values()] if self.slow_ms else []
         takes_ms, self.slow_ms = self.slow_ms or world.rng.randint(1, world.plan.handling_ms), 0
         world.after(takes_ms, self.when_awake, self._handled, queue)
 
@@ -310,3 +313,8 @@ class Process:
             strategy=self.world.preferred(self.name),
             room=f"r{int(self.name[-1]) % 2}",
         )
+
+
+def _long_call(reader: Reader, since_ms: int) -> LongCall:
+    offset = max(reader.next_offset, 0)
+    return LongCall(queue=reader.give.queue, first_offset=offset, last_offset=offset, since_ms=since_ms)

@@ -326,6 +326,7 @@ _TO_THE_WORLD: Mapping[str, Effect] = {
     "strategy": lambda world, fault: world.operator.set_strategy(fault.who, fault.amount),
     "reset": lambda world, fault: world.operator.reset(fault.who, fault.amount),
     "kick": lambda world, fault: world.operator.kick(fault.who, fault.length_ms),
+    "inspect": lambda world, fault: world.operator.inspect(fault.who),
     "rest": lambda world, fault: world.operator.pause(fault.who, fault.length_ms),
     "full": lambda world, fault: world.operator.limit(fault.who, fault.amount, fault.length_ms),
     "wish": lambda world, fault: world.change_wish(fault.who, fault.amount),

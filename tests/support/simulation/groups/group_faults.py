@@ -211,6 +211,7 @@ KINDS = {
         length_ms=one_of(0, 0, 5_000, 60_000),
         ends=False,
     ),
+    "inspect": Kind("an operator asks a client what it does, which lives or not"),
     "rest": Kind("an operator pauses a group, and resumes it later", "group", one_of(500, 5_000, 30_000, 100_000)),
     "full": Kind(
         "a group may have no more members for a while than one or two", "group", one_of(3_000, 20_000), one_of(1, 2)

@@ -7,7 +7,7 @@ from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
 from tests.support.simulation.groups.known_strategies import PARAMS, UNKNOWN, by_percent
 from wakeroll_model import feature_levels
 from wakeroll_model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
-from wakeroll_model.events import Configure, GroupEvent, Kick, Level, Pause, Reset, ResetOffset
+from wakeroll_model.events import Configure, GroupEvent, Inspect, Kick, Level, Pause, Reset, ResetOffset
 from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
@@ -99,6 +99,15 @@ class Operator:
             self._kept_out.add(name)
         if world.rng.random() < 0.3:
             world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
+
+    def inspect(self, name: str) -> None:
+        """Ask a client what it does; maybe say it twice."""
+        self._requests += 1
+        group_id, _, client_id = name.partition("/")
+        event = Inspect(request_id=f"inspect-{self._requests}", group_id=group_id, client_id=client_id, by="ops")
+        self._append(event)
+        if self._world.rng.random() < 0.3:
+            self._world.after(self._world.rng.choice((0, 700)), self._append, event)
 
     def pause(self, group_id: str, length_ms: int) -> None:
         """Pause a group, and resume it after a while; maybe say each twice."""

@@ -22,7 +22,7 @@ from tests.support.simulation.push.push_coordinator import (
 )
 from tests.support.simulation.push.scheduled_threads import NEVER_S, Scheduler
 from tests.support.simulation.push.simulated_kafka import SendFaults, SimulatedConsumer, SimulatedProducer
-from wakeroll import DeadLetter, Retry, heartbeat_thread, origin_of, queue_starts
+from wakeroll import DeadLetter, Retry, heartbeat_thread, origin_of, pace, queue_starts
 from wakeroll.connection import Topics
 from wakeroll.heartbeat_thread import Control
 from wakeroll.message_selection import MessageSelection
@@ -187,12 +187,11 @@ class PushWorld(SimulatedCoordinator):
             stack.enter_context(patch.object(heartbeat_thread, "CallThread", DirectCalls))
             stack.enter_context(patch.object(heartbeat_thread, "_members", set()))
             stack.enter_context(patch.object(heartbeat_thread, "Flag", self.threads.Event))
-            for module in (dispatch, refused_letters, send_back, workers, heartbeat_thread, queue_starts):
+            for module in (dispatch, refused_letters, send_back, workers, heartbeat_thread, queue_starts, pace):
                 stack.enter_context(patch.object(module, "time", self.time))
             for module in (push_loop, failure_handling, heartbeat_thread):
                 stack.enter_context(patch.object(module, "now_ms", self.now_ms))
-            for module in (push_loop, heartbeat_thread):
-                stack.enter_context(patch.object(module, "SLICE_S", SLICE_S))
+            stack.enter_context(patch.object(pace, "SLICE_S", SLICE_S))
             # The simulated topics come back by themselves.
             stack.enter_context(patch.object(refused_letters, "ensure_failure_topics", lambda *_: None))
             stack.enter_context(patch.object(refused_letters, "max_message_bytes", lambda *_: None))

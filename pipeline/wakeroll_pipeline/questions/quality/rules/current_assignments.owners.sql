@@ -9,8 +9,10 @@ with changes as (
         memberships.cause.offset as cause_offset,
         row_number() over (partition by group_id, client_id order by era desc, seq desc) as nth_newest
     from memberships
-    -- The changes `conflict` and `agreed` do not show whether the client is a member.
-    where client_id <> '' and change not in ('conflict', 'agreed')
+    -- Other changes, such as `conflict` or `leaving`, do not show whether the client is a member.
+    where
+        client_id <> ''
+        and change in ('joined', 'resubscribed', 'described', 'replaced', 'left', 'died', 'expired', 'kicked')
 ),
 
 latest as (select * from changes where nth_newest = 1),

@@ -8,7 +8,7 @@ from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
 from tests.support.simulation.groups.known_strategies import careless
 from wakeroll_model.config import MAX_DETAIL
 from wakeroll_model.decisions import Offset, Rejected
-from wakeroll_model.events import Commit, Heartbeat, Kick, Pause, Reset, Tick, Unregister
+from wakeroll_model.events import Commit, Heartbeat, Inspect, Kick, Pause, Report, Reset, Tick, Unregister
 from wakeroll_model.queue import Queue
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.shard import Shard
@@ -17,6 +17,8 @@ RULES = {
     Reset: ("reset",),
     Kick: ("kick", "kicked", "mode", "limit"),
     Pause: ("pause",),
+    Inspect: ("inspect",),
+    Report: ("inspect",),
     Heartbeat: ("mode", "in-use", "epoch", "limit", "kicked"),
     Unregister: ("mode", "limit", "kicked"),
     Tick: ("mode", "limit", "kicked"),
@@ -60,7 +62,7 @@ def _not_replayable(evidence: Evidence) -> Iterator[Broken]:
 
 def _rules(evidence: Evidence, book: Book, page: Page) -> tuple[str, ...]:
     """Return the rules by which an event may be rejected."""
-    if isinstance(page.event, Kick | Pause) and (evidence.plan.level_ms != 0 or book.era.number > 1):
+    if isinstance(page.event, Kick | Pause | Inspect | Report) and (evidence.plan.level_ms != 0 or book.era.number > 1):
         return (*RULES[type(page.event)], "type")  # below the level that has them; a loss of state loses the level too
     return RULES.get(type(page.event), ())
 

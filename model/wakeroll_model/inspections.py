@@ -1,0 +1,59 @@
+"""Inspections: an operator asks a member what it does, and its process answers on record, with its stacks.
+
+RocketMQ's `consumerRunningInfo` with `jstack` asks by a call from the broker to the client. Here both ways go through
+the log, so the answer is there for who looks later, and whoever may read the decisions may read it.
+"""
+
+from wakeroll_model import assignment_limits, config, kicks
+from wakeroll_model.decisions import Membership, Rejected
+from wakeroll_model.events import Inspect, Report
+from wakeroll_model.strategies import pinned
+from wakeroll_model.target import strategy_of
+from wakeroll_model.turn import Turn
+
+RULE = "inspect"
+"""Rule of the rejection of an `inspect`, and of a `report` that nobody asked for."""
+
+
+def ask(turn: Turn, event: Inspect) -> None:
+    """Ask a member what it does; a repeated request has no effect."""
+    if not turn.accepts(event.request_id, RULE, _wrong(turn, event)):
+        return
+    member = turn.group.members[event.client_id]
+    member.is_inspected = True
+    detail = f"{event.by} asks what it does{event.reason and ': '}{event.reason}"
+    turn.note(event.client_id, member, "inspected", assignment_limits.shortened(detail))
+
+
+def record(turn: Turn, event: Report) -> None:
+    """Record the answer of a member that was asked: once for each request, so a client cannot fill the record."""
+    group = turn.group
+    member = group.members.get(event.client_id)
+    if member is None or member.instance_id != event.instance_id or not member.is_inspected:
+        detail = f"nobody has asked {event.client_id!r}, instance {event.instance_id!r}, what it does"
+        detail = detail[: config.MAX_DETAIL]
+        turn.say(Rejected(rule=RULE, detail=detail, group_id=group.group_id, client_id=event.client_id))
+        return
+    member.is_inspected = False
+    turn.say(
+        Membership(
+            group_id=group.group_id,
+            client_id=event.client_id,
+            instance_id=member.instance_id,
+            change="reported",
+            epoch=group.epoch,
+            detail=event.text,
+        )
+    )
+
+
+def _wrong(turn: Turn, event: Inspect) -> str:
+    """Return why a request cannot be carried out; empty if it can."""
+    group = turn.group
+    if event.client_id not in group.members:
+        return kicks.no_member(group, event.client_id)
+    if strategy_of(group)[0] == pinned.NAME:
+        return (
+            f"the members of group {group.group_id!r} are those of a group of Kafka that is watched; they cannot answer"
+        )
+    return ""

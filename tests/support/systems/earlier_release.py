@@ -1,0 +1,48 @@
+"""Release 0.1 from this repository's history, as processes on the same libraries and JARs."""
+
+import os
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from tests.support.running_processes import ROOT
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.jar_paths import SPARK, our_jars
+
+_COMMIT = "170047bbcebf18e3212c74a91ceeecda5d80a6a9"
+"""The last one before feature levels. It has the same PySpark and the same JARs as this release."""
+
+
+class EarlierRelease:
+    """A checkout of release 0.1."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the files from the history; skip the test in a checkout that has none, such as a shallow clone."""
+        packed = subprocess.run(["git", "archive", _COMMIT], cwd=ROOT, capture_output=True, check=False)
+        if packed.returncode:
+            pytest.skip(f"needs the commit {_COMMIT[:8]} of the history: git fetch --unshallow")
+        with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        (folder / "deploy" / "jars" / SPARK).symlink_to(our_jars().folder / SPARK)
+        self._folder = folder
+
+    def process(self, command: str, settings: Settings, *options: str, name: str = "") -> Child:
+        """Describe a process of a command; its log has the name of the command, or this name.
+
+        It gets those settings that are not the defaults: a release refuses settings that it does not know.
+        """
+        defaults = Settings().environment()
+        given = {key: value for key, value in settings.environment().items() if value != defaults.get(key)}
+        return Child(
+            f"wakeroll {command} of release 0.1 {settings.replica}",
+            [sys.executable, "-m", "pipeline.cli", command, "--bootstrap", settings.bootstrap, *options],
+            log=settings.logs / f"{name or command}-0.1.log",
+            env={**os.environ, **given, "PYTHONPATH": str(self._folder)},
+            folder=self._folder,
+            grace_s=90,
+        )

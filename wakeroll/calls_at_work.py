@@ -1,0 +1,80 @@
+"""Calls of an application that are at work: for heartbeats, and for an operator who asks."""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from wakeroll.epoch_ms import now_ms
+from wakeroll_model import config
+from wakeroll_model.events import LongCall
+from wakeroll_model.queue import Queue
+
+LONG_MS = 30_000
+"""How long a call must last to be in heartbeats (ms): so they change rarely, which costs the coordinator nothing."""
+
+
+class CallAtWork(NamedTuple):
+    """A call of the application with messages of one queue."""
+
+    queue: Queue
+    first: int
+    last: int
+    """Lowest and highest offset of the messages."""
+    for_ms: int
+    """How long it has lasted (ms)."""
+    stack: Callable[[], str]
+    """Returns where it is now: its innermost calls."""
+
+    @property
+    def words(self) -> str:
+        """The call without its stack."""
+        return f"since {self.for_ms / 1_000:.0f} s with {self.queue}, offsets {self.first} to {self.last}"
+
+
+class Application(NamedTuple):
+    """The questions about an application that its member's control thread may ask. Any thread may call these."""
+
+    hanging: Callable[[], str] = str
+    """Describes what it does instead of the next `poll`, for the log; empty if that is not known."""
+    calls: Callable[[], list[CallAtWork]] = list
+    """Returns its calls at work, the oldest first."""
+    elsewhere: Callable[[], str] = str
+    """Describes what it does if no call is at work."""
+    shows_stacks: bool = True
+    """Whether an operator may see the stacks of its calls."""
+
+    def report(self) -> str:
+        """Return the answer to an operator who asks what the application does."""
+        calls = self.calls()
+        text = f"process {os.getpid()}, calls at work: {len(calls)}"
+        if not calls and (elsewhere := self.elsewhere()):
+            text += f"; {elsewhere}"
+        if not self.shows_stacks:
+            text += "; it shows no stacks (inspectable=False)"
+        for number, call in enumerate(calls):
+            stack = call.stack() if self.shows_stacks else ""
+            more = f"\n{call.words}{stack and ':'}\n{stack}".rstrip()
+            rest = f"\nand {len(calls) - number} more"
+            if len(text) + len(more) + len(rest) > config.MAX_REPORT:
+                return (text + rest)[: config.MAX_REPORT]
+            text += more
+        return text[: config.MAX_REPORT]
+
+
+class LongCalls:
+    """The long calls of an application; each keeps the time of its beginning, so that heartbeats stay the same."""
+
+    def __init__(self) -> None:
+        """Begin without calls."""
+        self.listed: list[LongCall] = []
+
+    def update(self, calls: Iterable[CallAtWork]) -> list[LongCall]:
+        """Return the long ones among these calls, the oldest first, at most `config.MAX_LONG_CALLS`."""
+        known = {(one.queue, one.first_offset, one.last_offset): one for one in self.listed}
+        long = [one for one in calls if one.for_ms >= LONG_MS][: config.MAX_LONG_CALLS]
+        self.listed = [
+            known.get((one.queue, one.first, one.last))
+            or LongCall(queue=one.queue, first_offset=one.first, last_offset=one.last, since_ms=now_ms() - one.for_ms)
+            for one in long
+        ]
+        return self.listed
