@@ -76,6 +76,7 @@ def test_every_part_measures_every_size(found):
     assert found.replay.large.members == TINY.large_groups * TINY.large_members
 
 
+@pytest.mark.operate
 def test_whatever_strategy_is_registered_is_measured(found):
     """A new strategy is one file; the bench needs no word of it."""
     measured = {shared.who for shared in found.strategies.same if shared.mode == "join"}
@@ -83,6 +84,7 @@ def test_whatever_strategy_is_registered_is_measured(found):
     assert measured >= set(STRATEGIES) - {"MACHINE_ROOM_NEARBY"}
 
 
+@pytest.mark.operate
 def test_figures_survive_their_file(found, tmp_path):
     """The page is made from the file, not from memory."""
     results.write(found, tmp_path / "results.json")
@@ -90,6 +92,7 @@ def test_figures_survive_their_file(found, tmp_path):
     assert results.read(tmp_path / "results.json", Results) == found
 
 
+@pytest.mark.operate
 def test_the_page_is_made_from_the_figures(found):
     """Every chapter has its table, with and without the figures of the whole path."""
     way = Way(Latency(300, 400, 800), Latency(9_000, 350, 700), Latency(2_000, 300, 600))
@@ -129,6 +132,7 @@ def test_a_decision_can_be_asked_for_when_the_commit_with_its_row_is_there(tmp_p
     assert found == latency_of([700, 690, 900, 890])
 
 
+@pytest.mark.operate
 def test_growth_is_told_by_ten_times_the_events_and_beside_spark(found):
     """Sizes need not be ten times apart, and Spark need not be asked about all of them."""
 
@@ -152,6 +156,7 @@ def test_growth_is_told_by_ten_times_the_events_and_beside_spark(found):
     assert "Not measured yet: `python -m bench.ledger_questions`" in report.page(found)
 
 
+@pytest.mark.operate
 def test_the_page_continues_the_growth_of_questions_to_a_year(found):
     """From 1 to 30 days `groups` takes 0.29 s longer; so in 335 days more, 3.35 s."""
     ages = [
@@ -165,6 +170,7 @@ def test_the_page_continues_the_growth_of_questions_to_a_year(found):
     assert "Not measured yet: `python -m bench.aged_ledgers`" in report.page(found)
 
 
+@pytest.mark.operate
 def test_the_page_compares_push_consumption_with_a_bare_consumer(found):
     ways = [
         push_figures.Way(0, False, 32, 100_000, 80_000),
@@ -179,6 +185,7 @@ def test_the_page_compares_push_consumption_with_a_bare_consumer(found):
     assert "Not measured yet: `python -m bench.push_throughput`" in report.page(found)
 
 
+@pytest.mark.operate
 def test_the_page_compares_group_changes_with_those_of_kafkas_groups(found):
     effects = [Effect(1.5, 0.05, 0.25, 0), Effect(2.5, 0.06, 1.25, 3), Effect(3.5, 0.04, 0.5, 0)]
     ours = change_figures.Measured("wakeroll", 45_000, 10_000, {"join": effects, "crash": effects[:1]}, lost=0)
@@ -194,6 +201,7 @@ def test_the_page_compares_group_changes_with_those_of_kafkas_groups(found):
     assert "Not measured yet: `python -m bench.group_changes`" in report.page(found)
 
 
+@pytest.mark.operate
 def test_the_page_says_what_serving_it_costs(found):
     """With the coordinator's latency beside it, and without where that was left out."""
     loads = [
@@ -216,6 +224,7 @@ def test_the_page_says_what_serving_it_costs(found):
     assert "Not measured yet: `python -m bench.page_load`" in report.page(found)
 
 
+@pytest.mark.operate
 def test_the_page_compares_a_busy_deployment_with_a_quiet_one(found):
     """The state at any moment takes as long at any load, and the snapshots for that have a price."""
     quiet = Load(
@@ -333,6 +342,7 @@ def test_the_log_of_a_killed_consumer_is_read_up_to_its_last_whole_line(tmp_path
     assert tail.leaving == {log: 10}
 
 
+@pytest.mark.operate
 def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
     """Figures measured beside somebody else's work look like any others."""
     busy, quiet = (msgspec.structs.replace(found.machine, load=load) for load in (1.0, 0.99))
@@ -346,6 +356,7 @@ def test_the_page_in_docs_is_the_one_that_its_figures_make():
     assert report.PAGE.read_text(encoding="utf-8") == report.current()
 
 
+@pytest.mark.operate
 def test_kafka_is_beside_us_or_it_is_said_why_not(found):
     """Its uniform assignor promises sizes that differ by 1 at most when all want the same: then it was asked right."""
     kafkas = [shared for shared in found.strategies.same if shared.who == strategy_speed.kafka_assignor.NAME]
