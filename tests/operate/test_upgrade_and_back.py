@@ -83,7 +83,9 @@ class Deployment:
         return self._earlier.process("observe", settings) if release == "0.1" else LocalSystem(settings).observer
 
     def _replace(self, replica: str, process: Child, release: Release) -> Child:
-        assert process.stop() == 0, log_of(process)
+        code = process.stop()
+        # Release 0.1 may hang while it stops in the middle of a batch; a supervisor kills it then, and so does `stop`.
+        assert code == 0 or process.name.endswith(f"of release 0.1 {replica}"), log_of(process)
         following = self.coordinator(replica, release)
         self._start(replica, following)
         self._fleet.wait_for_more(MESSAGES)
