@@ -132,7 +132,12 @@ def test_a_deployment_is_upgraded_put_back_and_upgraded_for_good(broker: Embedde
     assert f"raised to level {newest}" in " ".join(raised.split())
     assert refusing.returncode not in (0, None)
     version = feature_levels.STATE_VERSIONS[newest]
-    assert f"has states of version {version}, but this program reads versions 3 to 4" in log_of(refusing)
+    # Release 0.1 reads some of the new states before it compares their version.
+    refusals = (
+        f"has states of version {version}, but this program reads versions 3 to 4",
+        "msgspec.ValidationError: Expected `array`, got `int`",
+    )
+    assert any(one in log_of(refusing) for one in refusals), log_of(refusing)
     fleet.check(spark)
     assert spark.table("divergences").count() == 0
     assert "decisions compared: equal" in wakeroll(settings, "replay")
