@@ -38,8 +38,8 @@ class Application(NamedTuple):
     """Describes what it does instead of the next `poll`, for the log; empty if that is not known."""
     calls: Callable[[], list[CallAtWork]] = list
     """Returns its calls at work, the oldest first."""
-    elsewhere: Callable[[], str] = str
-    """Describes what it does if no call is at work."""
+    elsewhere: Callable[[bool], str] = lambda _: ""
+    """Describes what it does if no call is at work, with or without its stack."""
     shows_stacks: bool = True
     """Whether an operator may see the stacks of its calls."""
 
@@ -47,7 +47,7 @@ class Application(NamedTuple):
         """Return the answer to an operator who asks what the application does."""
         calls = self.calls()
         text = f"process {os.getpid()}, calls at work: {len(calls)}"
-        if not calls and (elsewhere := self.elsewhere()):
+        if not calls and (elsewhere := self.elsewhere(self.shows_stacks)):
             text += f"; {elsewhere}"
         if not self.shows_stacks:
             text += "; it shows no stacks (inspectable=False)"

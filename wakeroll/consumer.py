@@ -186,7 +186,6 @@ class Consumer:
         self.group_id = group_id
         self.client_id = client_id
         self._orderly = orderly
-        self._inspectable = inspectable
         self._poll_timeout = poll_timeout
         self._on_revoked = on_revoked
         self._connection = connection
@@ -211,7 +210,7 @@ class Consumer:
             Application(
                 lambda: "" if (consumer := me()) is None else consumer._hanging(),
                 lambda: [] if (consumer := me()) is None else consumer._calls_at_work(),
-                lambda: "" if (consumer := me()) is None else consumer._elsewhere(),
+                lambda with_stack: "" if (consumer := me()) is None else consumer._elsewhere(with_stack),
                 shows_stacks=inspectable,
             ),
         )
@@ -841,14 +840,14 @@ class Consumer:
         last = handed[1] - 1
         return [CallAtWork(handed[0].queue, last, last, self._control.idle_ms, lambda: stack_of(thread.ident))]
 
-    def _elsewhere(self) -> str:
+    def _elsewhere(self, with_stack: bool) -> str:
         """Describe what the application does while no call is at work."""
         thread = self._poller
         if self._loop is not None or self._is_polling:
             return "it waits for messages"
         if thread is None:
             return "it has not polled yet"
-        here = f":\n{stack_of(thread.ident)}" if self._inspectable else ""
+        here = f":\n{stack_of(thread.ident)}" if with_stack else ""
         return f"thread {thread.name!r} is not in poll() or run(){here}"
 
     def _tell(self, callback: OnQueues | None, queues: list[Queue]) -> None:

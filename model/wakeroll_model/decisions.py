@@ -352,20 +352,8 @@ class Wake(Decision, kw_only=True, tag="wake"):
 
 RULES: Final = (
     *("json", "type", "bounds", "key", "partition", "signature", "stale", "mode", "limit", "in-use", "epoch", "kicked"),
-    *(
-        "secret",
-        "commit",
-        "failures",
-        "reset",
-        "kick",
-        "delete",
-        "pause",
-        "inspect",
-        "settings",
-        "keys",
-        "pull",
-        "internal",
-    ),
+    *("secret", "commit", "failures", "reset", "kick", "delete", "pause", "inspect"),
+    *("settings", "keys", "pull", "internal"),
 )
 """The rules whose violation rejects a record. A ledger may have others, of another version."""
 

@@ -1,8 +1,8 @@
 """Failed messages: what clients report of messages that their handlers did not process, for the record."""
 
-from wakeroll_model import config
-from wakeroll_model.decisions import FailedMessages, Rejected
+from wakeroll_model.decisions import FailedMessages
 from wakeroll_model.events import Failures
+from wakeroll_model.records import refuse
 from wakeroll_model.turn import Turn
 
 
@@ -13,8 +13,7 @@ def record(turn: Turn, event: Failures) -> None:
     if not group.is_learning and (member is None or member.instance_id != event.instance_id):
         found = "no member" if member is None else f"instance {member.instance_id!r} now"
         detail = f"failures of {event.client_id!r}, instance {event.instance_id!r}: the client is {found}"
-        detail = detail[: config.MAX_DETAIL]
-        turn.say(Rejected(rule="failures", detail=detail, group_id=group.group_id, client_id=event.client_id))
+        turn.say(refuse("failures", detail, event))
         return
     for failure in event.failures:
         turn.say(

@@ -1,12 +1,12 @@
 """Inspections: an operator asks a member what it does, and its process answers on record, with its stacks.
 
-RocketMQ's `consumerRunningInfo` with `jstack` asks by a call from the broker to the client. Here both ways go through
-the log, so the answer is there for who looks later, and whoever may read the decisions may read it.
+RocketMQ's `consumerRunningInfo` with `jstack` asks by a call from the broker to the client. Here question and answer go
+through the log. So the answer can be read later too, by all who have the right to read the decisions.
 """
 
 from wakeroll_model import assignment_limits, config, kicks
-from wakeroll_model.decisions import Membership, Rejected
 from wakeroll_model.events import Inspect, Report
+from wakeroll_model.records import refuse
 from wakeroll_model.strategies import pinned
 from wakeroll_model.target import strategy_of
 from wakeroll_model.turn import Turn
@@ -27,24 +27,13 @@ def ask(turn: Turn, event: Inspect) -> None:
 
 def record(turn: Turn, event: Report) -> None:
     """Record the answer of a member that was asked: once for each request, so a client cannot fill the record."""
-    group = turn.group
-    member = group.members.get(event.client_id)
+    member = turn.group.members.get(event.client_id)
     if member is None or member.instance_id != event.instance_id or not member.is_inspected:
         detail = f"nobody has asked {event.client_id!r}, instance {event.instance_id!r}, what it does"
-        detail = detail[: config.MAX_DETAIL]
-        turn.say(Rejected(rule=RULE, detail=detail, group_id=group.group_id, client_id=event.client_id))
+        turn.say(refuse(RULE, detail, event))
         return
     member.is_inspected = False
-    turn.say(
-        Membership(
-            group_id=group.group_id,
-            client_id=event.client_id,
-            instance_id=member.instance_id,
-            change="reported",
-            epoch=group.epoch,
-            detail=event.text,
-        )
-    )
+    turn.note(event.client_id, member, "reported", event.text, most=config.MAX_REPORT)
 
 
 def _wrong(turn: Turn, event: Inspect) -> str:

@@ -146,8 +146,10 @@ class Turn:
         """Reject a heartbeat."""
         self.say(Rejected(rule=rule, detail=detail, group_id=beat.group_id, client_id=beat.client_id))
 
-    def note(self, client_id: str, member: Member, change: Change, detail: str = "") -> None:
-        """Record a change of a member as a `membership` decision."""
+    def note(
+        self, client_id: str, member: Member, change: Change, detail: str = "", most: int = config.MAX_DETAIL
+    ) -> None:
+        """Record a change of a member as a `membership` decision, with at most so many characters of its detail."""
         self.say(
             Membership(
                 group_id=self.group.group_id,
@@ -155,7 +157,7 @@ class Turn:
                 instance_id=member.instance_id,
                 change=change,
                 epoch=self.group.epoch,
-                detail=detail[: config.MAX_DETAIL],
+                detail=detail[:most],
                 about=UNSET if member.about is None or change not in DESCRIBES else member.about,
             )
         )

@@ -392,7 +392,7 @@ def status_of(url: str) -> tuple[int, str]:
 
 
 def test_each_question_of_the_night_has_one_command_and_one_page(up: Path, orders: Connection, wakeroll):
-    """The table of docs/operations.md, as it stands but for the names and the time, on a running system."""
+    """Each command of the table in docs/operations.md runs on a real system; only names and the time are replaced."""
     table = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## Three in the morning")[2]
     rows = re.findall(r"^\| (.+?) \| `wakeroll (.+?)` \| `(/.*?)` \|$", table, flags=re.MULTILINE)
     assert len(rows) >= 11

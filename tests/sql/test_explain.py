@@ -3,9 +3,9 @@
 import pytest
 
 from tests.support.control_log import START_MS
-from tests.support.ledgers import Story, write_ledger
+from tests.support.ledgers import Story, a_kick, write_ledger
 from wakeroll.errors import InvalidUsage
-from wakeroll_model.events import Ahead, Kick, Level, Subscription
+from wakeroll_model.events import Ahead, Level, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.questions.explain import Explanation, explain
 
@@ -153,13 +153,7 @@ def test_messages_that_are_kept_for_another_filter_are_named(filtered):
 @pytest.fixture(scope="module")
 def kicked(open_in, engine, tmp_path_factory):
     """The ledger of a group of which an operator kicked a member."""
-    story = Story()
-    story.append(Level(level=4))
-    story.route("orders", 2, ends=100)
-    for client_id in ("c1", "c2"):
-        story.join("billing", client_id, "orders")
-        story.pass_seconds(3)
-    story.append(Kick(request_id="r1", group_id="billing", client_id="c2", reason="it hangs", by="mia"))
+    story = a_kick()
     story.pass_seconds(5)
     warehouse = tmp_path_factory.mktemp("kicked") / "warehouse"
     write_ledger(engine.newSession(), warehouse, story)

@@ -22,6 +22,7 @@ from wakeroll_model.events import (
     CommittedOffset,
     Configure,
     Heartbeat,
+    Kick,
     Level,
     Pull,
     Reset,
@@ -243,6 +244,18 @@ def _snapshot(topic: str, partition: int, offset: int, shard: Shard, body: bytes
         body=body,
     )
     return (*structs.astuple(row)[:6], bytearray(body), hash_of(row))
+
+
+def a_kick() -> Story:
+    """Tell of c1 and c2, which share two queues, until an operator has just kicked c2."""
+    story = Story()
+    story.append(Level(level=4))
+    story.route("orders", 2, ends=100)
+    for client_id in ("c1", "c2"):
+        story.join("billing", client_id, "orders")
+        story.pass_seconds(3)
+    story.append(Kick(request_id="r1", group_id="billing", client_id="c2", reason="it hangs", by="mia"))
+    return story
 
 
 def a_day() -> Story:

@@ -3,20 +3,14 @@
 from pathlib import Path
 
 from tests.support.delta_tables import write_assignments, write_tables
-from tests.support.ledgers import Story
-from wakeroll_model.events import Inspect, Kick, Level
+from tests.support.ledgers import a_kick
+from wakeroll_model.events import Inspect
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 
 
 def test_who_is_kicked_or_asked_is_a_member_until_it_has_left(tmp_path: Path, wakeroll):
     """The silent one keeps its queue until its session ends, and no rule of the data is broken by that."""
-    story = Story()
-    story.append(Level(level=4))
-    story.route("orders", 2, ends=100)
-    for client_id in ("c1", "c2"):
-        story.join("billing", client_id, "orders")
-        story.pass_seconds(3)
-    story.append(Kick(request_id="r1", group_id="billing", client_id="c2", reason="it hangs", by="mia"))
+    story = a_kick()
     story.crash("billing", "c2")
     story.append(Inspect(request_id="r2", group_id="billing", client_id="c1", by="mia"))
     story.pass_seconds(5)
