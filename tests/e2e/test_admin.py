@@ -605,7 +605,7 @@ def test_a_member_whose_handlers_hang_says_where_they_are(raised, group_id, wake
             assert code == 0, complaint
             assert "calls at work: 1" in said
             assert f"with {topic}-0, offsets 0 to 0:" in said
-            assert "in charge_a_card" in said
+            assert re.search(r"^ +File .*, in charge_a_card$", said, re.MULTILINE), said
             code, said, complaint = wakeroll("inspect", group_id, "c1", "--json", *where)
             assert (code, json.loads(said)["client_id"]) == (0, "c1"), complaint
             code, said, complaint = wakeroll("describe", group_id, "--member", "c1", *where)

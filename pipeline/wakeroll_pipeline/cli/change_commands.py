@@ -19,7 +19,8 @@ from wakeroll_pipeline.cli.json_answers import MemberReport, PlanAnswer
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By, GroupName, Reason, time_before, time_option
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.reset_targets import Targets
-from wakeroll_pipeline.cli.styled_text import plain
+from wakeroll_pipeline.cli.styled_text import plain_lines
+from wakeroll_pipeline.cli.text_table import write_lines
 
 out = Output(highlight=False)
 
@@ -306,7 +307,7 @@ def inspect(
     if as_json:
         write_document(MemberReport(group_id=group, client_id=client, text=text))
     else:
-        out.print(plain(text), markup=False)
+        write_lines(out, plain_lines(text))
 
 
 def kick(

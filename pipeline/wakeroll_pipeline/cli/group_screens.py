@@ -20,7 +20,7 @@ from wakeroll_pipeline.cli.group_tables import (
     rival_text,
 )
 from wakeroll_pipeline.cli.output import clock_text
-from wakeroll_pipeline.cli.styled_text import curve, head_text, notice_texts, plain_text, verdict_text
+from wakeroll_pipeline.cli.styled_text import curve, head_text, notice_texts, plain_lines, plain_text, verdict_text
 from wakeroll_pipeline.cli.text_table import Column, Line, Lines, table_lines
 from wakeroll_pipeline.live.view_structs import GroupsView, GroupView, Health, MemberRow, QueueRow
 from wakeroll_pipeline.live.view_text import ago, epoch_text, lag_text, offsets_text
@@ -86,7 +86,7 @@ def member_screen(view: GroupView, width: int, *, is_unicode: bool = True) -> li
     lines += _failures(view, width)
     for one in view.reports[:1]:
         lines += ["", plain_text(f"it reported at {clock_text(one.at_ms)}:")]
-        lines += [plain_text(line) for line in one.text.splitlines()]
+        lines += plain_lines(one.text)
     return lines
 
 

@@ -45,6 +45,11 @@ def plain(text: str) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
+def plain_lines(text: str) -> list[Text]:
+    """Return the lines of a text from a record; other control characters are shown as they are written."""
+    return [plain_text(line) for line in text.splitlines()]
+
+
 def plain_text(text: str, style: str = "") -> Text:
     """Return a text of a record with a style; see `plain`."""
     return Text(plain(text), style)
