@@ -8,13 +8,12 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from wakeroll.client_properties import read_properties
-from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.expectations import problem_in
 from wakeroll.keys import InvalidKeys, read_keys
@@ -22,6 +21,9 @@ from wakeroll_model import config
 from wakeroll_model.signing import Keys
 from wakeroll_pipeline.storage.place import Place
 from wakeroll_pipeline.storage.s3_access import S3Access
+
+if TYPE_CHECKING:
+    from wakeroll.connection import Connection
 
 PREFIX = "WAKEROLL_"
 """Prefix of the environment variables: WAKEROLL_BOOTSTRAP sets `bootstrap`."""
@@ -283,7 +285,7 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = 200_000
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> "Connection":
         """Address of the brokers, client settings, and names of the control plane's topics.
 
         Raises:
@@ -291,6 +293,9 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
             InvalidConfigFile: `kafka_config` cannot be read.
             InvalidKeys: `keys` cannot be read.
         """
+        # Most commands ask tables only, and importing the Kafka client takes a third of their start.
+        from wakeroll.connection import Connection, Topics
+
         if not self.bootstrap:
             raise InvalidSettings(
                 "no broker is named; use --bootstrap host:port, or start an embedded broker with `wakeroll up`"

@@ -1,4 +1,4 @@
-"""Great Expectations is imported without the packages that Data Docs of a check in DuckDB do not need."""
+"""Packages that a command does not need are not imported: the Kafka client, and some of Great Expectations."""
 
 import sys
 from pathlib import Path
@@ -35,3 +35,25 @@ def test_a_check_with_data_docs_does_not_wait_for_them(tmp_path):
     assert "exit code 0" in done.stdout
     assert "entropy 1.0 Chart" in done.stdout
     assert [*Path(tmp_path / "quality").rglob("local_site/index.html")] != []
+
+
+_NAMES = """
+import sys, wakeroll
+import wakeroll.errors, wakeroll_pipeline.cli.app
+assert "confluent_kafka" not in sys.modules, "the Kafka client is imported"
+assert set(wakeroll.__all__) <= set(dir(wakeroll))
+for name in wakeroll.__all__:
+    found = getattr(wakeroll, name)
+    assert found is getattr(sys.modules[found.__module__], name) and vars(wakeroll)[name] is found, name
+try:
+    wakeroll.Consumr
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_a_public_name_is_imported_when_it_is_used():
+    done = run_process([sys.executable, "-c", _NAMES])
+
+    assert done.stderr == ""
+    assert done.stdout == "module 'wakeroll' has no attribute 'Consumr'\n"
