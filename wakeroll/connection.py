@@ -91,6 +91,11 @@ class Topics:
         return f"{self.prefix}.chain"
 
     @property
+    def kafka(self) -> str:
+        """Name of the log of a watch of Kafka's own groups; it is in the ledger only, and no topic of a broker."""
+        return f"{self.prefix}.kafka"
+
+    @property
     def control(self) -> tuple[str, str]:
         """The topics whose records the coordinator reads."""
         return (self.groups, self.queues)

@@ -11,7 +11,7 @@ final as (
         count(case when change = 'expired' then 1 end) as expirations,
         count(distinct instance_id) as instances
     from memberships
-    where change in ('joined', 'left', 'died', 'expired', 'kicked')
+    where change in ('joined', 'left', 'died', 'expired', 'gone', 'kicked')
     group by group_id, client_id, date_trunc('hour', log_time)
     having count(case when change = 'joined' then 1 end) >= 3
 )

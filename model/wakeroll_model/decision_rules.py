@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from wakeroll_model import config
+from wakeroll_model.coordinator_log.kafka_events import KIND
 from wakeroll_model.decision_order import era_of
 from wakeroll_model.decisions import (
     BY_THE_LOG,
@@ -183,6 +184,8 @@ class TellingRule(DecisionRule):
     - A queue that was `released`, or freed by `timeout`, was in `revoke` of its owner's last assignment.
     - If a queue is freed as `unregistered`, `died` or `expired`, its owner left, died or expired by the same record.
     - After each record, no two live clients have the same queue in their newest assignments.
+
+    Decisions about Kafka's own groups are left out: Kafka's coordinator does not record what it tells members.
     """
 
     def __init__(self, whole: bool = True) -> None:
@@ -198,6 +201,8 @@ class TellingRule(DecisionRule):
 
     def broken_by(self, decision: AnyDecision) -> Iterator[Violation]:
         """Take the next decision: see `DecisionRule.broken_by`."""
+        if decision.shard.startswith(f"{KIND}-"):
+            return
         told, owners = self._told, self._owners
         if _begins_era(decision, self._eras):
             told.pop(str(decision.group_id), None)

@@ -28,11 +28,31 @@ HeldMs = Annotated[int, Meta(description="time that the pull was held, by the sh
 Kind = Literal[
     "assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "failed", "wake", "rejected"
 ]
-How = Literal["first", "released", "unregistered", "died", "expired", "timeout", "eager", "removed"]
+How = Literal["first", "released", "unregistered", "died", "expired", "timeout", "eager", "removed", "gone"]
 ORDERLY: Collection[How] = ("first", "released", "unregistered", "removed")
 """Ways in which no owner lost the queue abruptly: it had none, its owner released it or left, or the queue is gone.
 After any other way, the next owner may read messages again that the previous one has processed and not committed."""
-Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset", "kick", "pause"]
+Trigger = Literal[
+    "join",
+    "leave",
+    "expire",
+    "subscription",
+    "route",
+    "timer",
+    "config",
+    "reset",
+    "kick",
+    "pause",
+    "gone",
+    "returned",
+    "expression",
+    "released",
+    "leader",
+    "unknown",
+]
+"""The last six are of Kafka's own groups only: gone: a member left or was lost; returned: a static member is back;
+expression: a regular expression was resolved; released: partitions are assigned that members had to release; leader:
+the leader changed the assignment without a change of the group; unknown: the records show no reason."""
 WITHOUT_TARGET: Final = ("reset", "pause")
 """Triggers of epochs for which no target is computed."""
 FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch", "kicked"]
@@ -41,6 +61,7 @@ Change = Literal[
     "left",
     "died",
     "expired",
+    "gone",
     "kicked",
     "leaving",
     "readmitted",
@@ -198,10 +219,10 @@ class Membership(Decision, kw_only=True, tag="membership"):
     change: Annotated[
         Change,
         Meta(
-            description="joined, left, died (its process ended), expired, kicked (by an operator), leaving (kicked, "
-            "and still a member), readmitted (not kept out any more), resubscribed, described, conflict, agreed, "
-            "inspected (an operator asked what it does), reported (its answer); of a whole group: emptied, forgotten, "
-            "paused, resumed"
+            description="joined, left, died (its process ended), expired, gone (of a Kafka group: left or lost), "
+            "kicked (by an operator), leaving (kicked, and still a member), readmitted (not kept out any more), "
+            "resubscribed, described, conflict, agreed, inspected (an operator asked what it does), "
+            "reported (its answer); of a whole group: emptied, forgotten, paused, resumed"
         ),
     ]
     epoch: Annotated[int, Meta(description="epoch of the group at the change")]

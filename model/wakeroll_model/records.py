@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from wakeroll_model import config, feature_levels
+from wakeroll_model.coordinator_log.kafka_events import KafkaEvent, LogEvent, Progress, read_log_event
 from wakeroll_model.decisions import Rejected
 from wakeroll_model.events import (
     ABOUT_A_QUEUE,
@@ -160,6 +161,14 @@ def read_event(record: Record, partitions: int, level: int = feature_levels.NEWE
     return _misplaced(record, event, partitions, level) or event
 
 
+def read_kafka_event(record: Record) -> LogEvent | Rejected:
+    """Decode an event of the log of Kafka's own groups, which only wakeroll itself writes."""
+    try:
+        return read_log_event(record.value)
+    except UNREADABLE as error:
+        return refuse("json", f"not an event about Kafka's groups: {error}")
+
+
 def refuse(rule: str, detail: str, event: Event | None = None) -> Rejected:
     """Return a rejection by this rule, with the group and client of the event."""
     return Rejected(
@@ -175,10 +184,12 @@ def raw_of(record: Record) -> str:
     return base64.b64encode((record.value or b"")[: config.MAX_RAW_BYTES]).decode()
 
 
-def entity_of(event: AnyEvent) -> str:
+def entity_of(event: AnyEvent | LogEvent) -> str:
     """Return the entity of an event, as its record's key names it; empty if the event is for every partition."""
-    if isinstance(event, ON_EVERY_PARTITION):
+    if isinstance(event, (*ON_EVERY_PARTITION, Progress)):
         return ""
+    if isinstance(event, KafkaEvent):
+        return event.group_id
     return event.queue.key if isinstance(event, ABOUT_A_QUEUE) else event.group_id
 
 

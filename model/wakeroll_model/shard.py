@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from wakeroll_model import config, feature_levels, routine_beats, valid_keys
 from wakeroll_model.config import NEVER_MS
+from wakeroll_model.coordinator_log.kafka_events import KIND, LogEvent, Progress
 from wakeroll_model.deadlines import Deadlines
 from wakeroll_model.decisions import AnyDecision, Cause, Rejected
 from wakeroll_model.events import (
@@ -27,7 +28,17 @@ from wakeroll_model.fingerprint import fingerprint
 from wakeroll_model.group import Group, Loss
 from wakeroll_model.held_queue import HeldQueue
 from wakeroll_model.known_routes import Routes
-from wakeroll_model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, shard_of, type_of
+from wakeroll_model.records import (
+    Record,
+    entity_of,
+    kind_of_topic,
+    raw_of,
+    read_event,
+    read_kafka_event,
+    refuse,
+    shard_of,
+    type_of,
+)
 from wakeroll_model.route_readers import RouteReaders
 from wakeroll_model.routine_beats import RoutineIndex
 from wakeroll_model.shard_clock import Moment
@@ -104,6 +115,7 @@ class Shard:
         self._raises = raises
         self._routine = RoutineIndex(state.routine)
         self._skips_routine = skips_routine
+        self._is_of_kafka = kind_of_topic(topic) == KIND
         self._machine = MACHINES.get(kind_of_topic(topic), MACHINES["groups"])
         self._deadlines = Deadlines(state.deadlines)
         self._entities = Entities(state, self._machine, self._routes)
@@ -219,7 +231,7 @@ class Shard:
             beats.seen_ms[client_id] = state.clock.pass_to(record.timestamp_ms)
             return []
         event, authoritative = self._read(record)
-        moment = state.clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None)
+        moment = self._moment(record, event)
         is_loud = record.offset >= state.quiet_until
         if state.stage == "lost" or (state.stage == "quiet" and is_loud):
             state.stage = "" if is_loud else "quiet"
@@ -235,6 +247,8 @@ class Shard:
                 decisions += self._tick(event, moment, cause)
             case Level():
                 self._raise_level(event.level)
+            case Progress():
+                pass
             case KeyChange():
                 decisions += self._change_keys(event)
             case Route():
@@ -261,6 +275,13 @@ class Shard:
     def names(self) -> list[str]:
         """Return the groups, or the keys of the queues, of this shard, sorted."""
         return self._entities.names()
+
+    def _moment(self, record: Record, event: object) -> Moment:
+        """Advance the clock by a record."""
+        clock = self._state.clock
+        if self._is_of_kafka:
+            return clock.follow(record.timestamp_ms)
+        return clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None)
 
     def _look_at_all(self, now_ms: int) -> None:
         """Let the next tick, or this one, look at every entity: its deadlines may have become earlier."""
@@ -348,12 +369,14 @@ class Shard:
         state.next_due_ms = now_ms
         self._routine.clear()
 
-    def _read(self, record: Record) -> tuple[AnyEvent | Rejected | None, bool]:
+    def _read(self, record: Record) -> tuple[AnyEvent | LogEvent | Rejected | None, bool]:
         """Decode a record, and verify its signature if its event needs one.
 
         Returns:
             The event, its rejection, or None if it is a copy of a signed record; and whether it is authoritative.
         """
+        if self._is_of_kafka:
+            return read_kafka_event(record), True
         event = read_event(record, self._partitions, self._state.level)
         if self._signatures is None:
             return event, True
@@ -368,7 +391,7 @@ class Shard:
         return (admitted.event, admitted.authoritative) if isinstance(admitted, Admitted) else (admitted, False)
 
     def _step(
-        self, name: str, event: AnyEvent, moment: Moment, cause: Cause, authoritative: bool = True
+        self, name: str, event: AnyEvent | LogEvent, moment: Moment, cause: Cause, authoritative: bool = True
     ) -> list[AnyDecision]:
         """Run the machine on one entity; if the machine fails, restore the entity as it was before this event.
 

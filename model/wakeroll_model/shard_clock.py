@@ -77,6 +77,11 @@ class ShardClock(Struct, array_like=True):
             self.now_ms = now_ms
         return self.now_ms
 
+    def follow(self, timestamp_ms: int) -> Moment:
+        """Go to the log time of a record whose time others have measured: nothing expires by this clock."""
+        self.at_tick_ms = self.tick_ms = self.now_ms = max(self.now_ms, timestamp_ms)
+        return Moment(self.now_ms, timestamp_ms, may_expire=False)
+
     def _begin(self, timestamp_ms: int) -> None:
         self.at_tick_ms = self.tick_ms = self.now_ms = timestamp_ms
 

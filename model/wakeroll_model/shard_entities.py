@@ -1,6 +1,7 @@
 """The groups, or the queues, of a shard: encoded until a record needs them, and restored after an event that failed."""
 
 from wakeroll_model import routine_beats
+from wakeroll_model.coordinator_log.kafka_events import LogEvent
 from wakeroll_model.decisions import Cause
 from wakeroll_model.events import AnyEvent
 from wakeroll_model.group import Group
@@ -9,7 +10,7 @@ from wakeroll_model.shard_clock import Moment
 from wakeroll_model.shard_state import ShardState
 from wakeroll_model.state_machines import Around, Entity, Machine
 
-_Step = tuple[AnyEvent, Moment, Cause, int, Around]
+_Step = tuple[AnyEvent | LogEvent, Moment, Cause, int, Around]
 """An event that succeeded, with its inputs and the mark of the routes then in use."""
 
 
@@ -38,7 +39,7 @@ class Entities:
         entity = self.used[name] = self._decoded(name)
         return entity
 
-    def succeeded(self, name: str, event: AnyEvent, moment: Moment, cause: Cause, around: Around) -> None:
+    def succeeded(self, name: str, event: AnyEvent | LogEvent, moment: Moment, cause: Cause, around: Around) -> None:
         """Note that an event was applied to an entity; its inputs are needed if a later one fails."""
         self._steps.setdefault(name, []).append((event, moment, cause, self._routes.mark, around))
 

@@ -8,12 +8,13 @@ from msgspec import Struct
 
 from wakeroll_model import feature_levels, group_machine, queue_machine
 from wakeroll_model.config import NEVER_MS, Limits
+from wakeroll_model.coordinator_log import kafka_events, kafka_group, kafka_machine
 from wakeroll_model.decisions import AnyDecision, Cause
 from wakeroll_model.group import Group, GroupSettings, Loss
 from wakeroll_model.held_queue import HeldQueue
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.shard_clock import Moment
-from wakeroll_model.shard_load import Load
+from wakeroll_model.shard_load import NOTHING, Load
 
 Entity = Group | HeldQueue
 
@@ -94,6 +95,17 @@ MACHINES: Mapping[str, Machine] = {
         load=lambda queue: queue.load,
         epoch=lambda _: 0,
         recover=_recover_queue,
+    ),
+    kafka_events.KIND: Machine(
+        new=lambda name, _epoch, _loss: kafka_group.new_group(name),
+        step=lambda group, event, moment, cause, around: kafka_machine.step(group, event, moment, cause, around.routes),
+        encode=msgspec.msgpack.Encoder().encode,
+        decode=msgspec.msgpack.Decoder(kafka_group.KafkaGroup).decode,
+        topics=lambda group: group.followed_topics,
+        watched=lambda _: [],
+        load=lambda _: NOTHING,
+        epoch=lambda _: 0,
+        recover=lambda _group, _epoch, loss, _now_ms: loss,
     ),
 }
 """Last part of a control topic's name -> the machine that its shards run."""

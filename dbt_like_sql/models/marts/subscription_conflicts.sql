@@ -12,7 +12,7 @@ followed as (
         lead(change) over next_change as next_change
     from about_clients
     -- A change of subscription does not show whether the conflict continues.
-    where change in ('conflict', 'agreed', 'joined', 'left', 'died', 'expired', 'kicked', 'replaced')
+    where change in ('conflict', 'agreed', 'joined', 'left', 'died', 'expired', 'gone', 'kicked', 'replaced')
     window next_change as (partition by group_id, client_id order by era, seq)
 ),
 

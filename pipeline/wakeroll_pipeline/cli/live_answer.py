@@ -180,7 +180,7 @@ def of_member(view: "GroupView", client_id: str) -> "GroupView":
 
 def _tick_of(model: "LiveModel") -> int | None:
     """Return the time of the newest tick (epoch ms) in the shard of groups that is the least current; None if none."""
-    ticks = [one.shard.tick_ms for one in model.shards.values() if one.kind == "groups"]
+    ticks = [one.shard.tick_ms for one in model.shards.values() if one.is_of_groups]
     return min((at_ms for at_ms in ticks if at_ms), default=None)
 
 

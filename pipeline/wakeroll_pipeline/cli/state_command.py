@@ -29,7 +29,7 @@ def state(
     """
     with group_model(deployment.settings(), out, at_ms=at, detail="states") as (model, _):
         states, health = model.states(), model.health(time.monotonic())
-        shards = sum(one.kind == "groups" for one in model.shards.values())
+        shards = sum(one.is_of_groups for one in model.shards.values())
     if as_json:
         write_document(StateAnswer(groups=states, **provenance(model, health)))
         return

@@ -22,6 +22,7 @@ from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, OFFSETS, DecisionRow, Sn
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state
 from wakeroll_model.snapshot_proof import problem_in, proven
+from wakeroll_model.state_machines import MACHINES
 from wakeroll_pipeline.ledger.archived_log import Stretch, differs, records_in_order, stretches_of, with_snapshots
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, key_of, newest_of, read_snapshots, snapshot_keys
@@ -206,9 +207,7 @@ def _ends(ledger: Ledger) -> dict[ControlPartition, tuple[int, int]]:
     """Return the place of each shard -> first and last archived offset."""
     rows = ledger.stream("select topic, partition, min(events.offset), max(events.offset) from events group by 1, 2")
     return {
-        (topic, partition): (first, last)
-        for topic, partition, first, last in rows
-        if kind_of_topic(topic) in ("groups", "queues")
+        (topic, partition): (first, last) for topic, partition, first, last in rows if kind_of_topic(topic) in MACHINES
     }
 
 

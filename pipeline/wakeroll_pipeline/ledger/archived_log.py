@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.coordinator_log.kafka_events import KIND
 from wakeroll_model.partitioner import ControlPartition, partition_of
 from wakeroll_model.records import Record, kind_of_topic, shard_of
 from wakeroll_model.resharding import number_of
@@ -386,7 +387,7 @@ def places_of(ledger: Ledger, group_id: str, partitions: int) -> list[ControlPar
         "where group_id = $group_id and kind = 'rebalance'",
         group_id=group_id,
     )
-    found = sorted((row.topic, row.partition) for row in rows if kind_of_topic(row.topic) == "groups")
+    found = sorted((row.topic, row.partition) for row in rows if kind_of_topic(row.topic) in ("groups", KIND))
     if not found:
         refuse_unknown_group(ledger, group_id)
         raise InvalidUsage(f"the tables hold no rebalance of group {group_id!r}")

@@ -48,7 +48,7 @@ from wakeroll_pipeline.storage.place import Folder
 DAY_MS = 24 * 3_600_000
 _PRESENT = ("joined", "resubscribed", "described", "replaced")
 """Values of the last `change` of a client that is a member; ledgers before protocol version 2 have `replaced`."""
-_GONE = ("left", "died", "expired", "kicked")
+_GONE = ("left", "died", "expired", "gone", "kicked")
 """Its values if the client is none. Other changes, such as `conflict` or `leaving`, do not show whether it is."""
 
 

@@ -9,6 +9,7 @@ from wakeroll_model.records import Record, kind_of_topic
 from wakeroll_model.resharding import grown
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state
+from wakeroll_model.state_machines import MACHINES
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, newest_of, read_snapshots, snapshot_keys
 
@@ -33,7 +34,7 @@ def steps_of(ledger: Ledger, places: Collection[ControlPartition] | None = None)
         ledger: the open ledger.
         places: shards that are of interest; None: all.
     """
-    keys = [key for key in snapshot_keys(ledger) if kind_of_topic(key.topic) in ("groups", "queues")]
+    keys = [key for key in snapshot_keys(ledger) if kind_of_topic(key.topic) in MACHINES]
     if not keys:
         return {}
     first = min(key.place for key in keys)

@@ -17,6 +17,7 @@ from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.duck_ledger import find_table
 from wakeroll_pipeline.ledger.migrations import CHECK, evolve, properties_there
 from wakeroll_pipeline.ledger.schemas import schema_of
+from wakeroll_pipeline.ledger.table_creation import properties_of
 from wakeroll_pipeline.ledger.table_damage import problem_in
 from wakeroll_pipeline.ledger.view_queries import ERA, declared_views, spark_head, views
 from wakeroll_pipeline.storage.hadoop_files import delete_with_marks
@@ -68,20 +69,6 @@ def ensure_table(spark: SparkSession, warehouse: Folder, table: Table, keep_vers
     for name, value in (properties | checks).items():
         builder = builder.property(name, value)
     builder.execute()
-
-
-def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
-    """Return the Delta properties of a table, without its CHECK constraints."""
-    kept = f"interval {keep_versions_ms // 1_000} seconds"
-    return {
-        # Other readers (DuckDB, Polars) cannot read tables with deletion vectors.
-        "delta.enableDeletionVectors": "false",
-        "delta.checkpointInterval": "100",
-        # Compacted files have statistics, so that retention finds old rows without reading the new ones.
-        "delta.dataSkippingStatsColumns": ",".join(dict.fromkeys((*table.stream, table.position, table.at))),
-        "delta.deletedFileRetentionDuration": kept,
-        "delta.logRetentionDuration": kept,
-    }
 
 
 def with_era(rows: DataFrame) -> DataFrame:

@@ -312,6 +312,21 @@ def _model_of(
         return _follow(whole, model, begin, end_ms, before_record, detail=detail)
 
 
+def archived_shards(
+    ledger: DuckLedger, topics: Topics, partitions: int
+) -> Iterator[tuple[ShardFollower, Iterator[Record]]]:
+    """Yield each shard as of its newest snapshot, and the archived records behind it.
+
+    Args:
+        ledger: the open ledger.
+        topics: names of the control topics.
+        partitions: number of partitions of each.
+    """
+    begin = _begin_of(ledger, topics, partitions, _with_number(steps_of(ledger), partitions), _LAST)
+    for place, (follower, last) in begin.shards.items():
+        yield follower, _records(ledger, place, follower.next_offset, last)
+
+
 class _Archived(NamedTuple):
     """The archived records of a partition."""
 
@@ -352,7 +367,9 @@ def _begin_of(
     snapshots = _snapshots(ledger, reached, eras, ranges)
     refused = _refused(ledger)
     shards, is_complete = {}, True
-    for place in ((topic, partition) for topic in topics.control for partition in range(partitions)):
+    # A ledger is a coordinator's, or that of a watch of Kafka's own groups.
+    logs = (topics.kafka,) if any(topic == topics.kafka for topic, _ in archived) else topics.control
+    for place in ((topic, partition) for topic in logs for partition in range(partitions)):
         its, snapshot = archived.get(place), snapshots.get(place)
         is_complete = is_complete and its is not None and snapshot is not None and its.continues(snapshot)
         signatures = OnRecord(refused.get(place, {}))

@@ -109,7 +109,7 @@ class LiveModel:
             self.later_eras.pop(follower.name, None)
             for topic in follower.shard.routes.topics:
                 self._note_route(follower, topic, follower.at_ms)
-            if follower.kind == "groups":
+            if follower.is_of_groups:
                 gone = [name for name in self._groups if self._home(name) is follower and not self._has(name)]
                 self._dirty.update(dict.fromkeys((*follower.shard.names(), *gone), _ALL))
 
@@ -264,7 +264,7 @@ class LiveModel:
     def _note_route(self, follower: ShardFollower, topic: str, at_ms: int) -> None:
         """Take the queues and the ends from a topic's newest route."""
         route = follower.shard.routes.get(topic)
-        if route is None or follower.kind != "groups":
+        if route is None or not follower.is_of_groups:
             return
         queues = follower.shard.routes.queues(topic) or ()
         if self._queues.get(topic) != queues:
@@ -339,7 +339,7 @@ class LiveModel:
     def states(self) -> list[GroupState]:
         """Return the members of all groups, sorted by shard and group, without their lags."""
         with self.lock:
-            shards = [one.shard for one in self.shards.values() if one.kind == "groups"]
+            shards = [one.shard for one in self.shards.values() if one.is_of_groups]
             found = [(shard, self._sources(group_id)) for shard in shards for group_id in shard.names()]
             return [
                 GroupState(
@@ -373,7 +373,7 @@ class LiveModel:
     def names(self) -> list[str]:
         """Return the names of all groups, sorted."""
         with self.lock:
-            shards = [one.shard for one in self.shards.values() if one.kind == "groups"]
+            shards = [one.shard for one in self.shards.values() if one.is_of_groups]
             return sorted(name for shard in shards for name in shard.names() if self._has(name))
 
     def group_version(self, group_id: str) -> int:
@@ -409,7 +409,8 @@ class LiveModel:
         return (None, 0) if follower is None else (follower.shard.queue(queue.key), follower.skew_ms)
 
     def _home(self, group_id: str) -> ShardFollower | None:
-        return self.shards.get((self.topics.groups, partition_of(group_id.encode(), self.partitions)))
+        partition = partition_of(group_id.encode(), self.partitions)
+        return self.shards.get((self.topics.groups, partition)) or self.shards.get((self.topics.kafka, partition))
 
     def _group(self, group_id: str) -> Group | None:
         follower = self._home(group_id)

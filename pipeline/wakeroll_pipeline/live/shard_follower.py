@@ -2,6 +2,7 @@
 
 import time
 
+from wakeroll_model.coordinator_log.kafka_events import KIND
 from wakeroll_model.decisions import AnyDecision, Rejected
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import Record, kind_of_topic
@@ -68,6 +69,11 @@ class ShardFollower:
     def name(self) -> str:
         """The shard without its era: ``groups-3``."""
         return self.shard.name
+
+    @property
+    def is_of_groups(self) -> bool:
+        """Whether its entities are groups: wakeroll's or Kafka's own."""
+        return self.kind in ("groups", KIND)
 
     @property
     def skew_ms(self) -> int:

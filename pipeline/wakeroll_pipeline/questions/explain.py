@@ -166,7 +166,7 @@ def _changes_before(ledger: Ledger, last: Row) -> Iterator[Placed]:
     """
     changes = (
         "select * from memberships where group_id = $group_id and change in ('joined', 'left', 'died', 'expired', "
-        "'kicked', 'leaving') and "
+        "'gone', 'kicked', 'leaving') and "
         f"at_ms > $since_ms and {_BEFORE} order by era, seq"
     )
     for row in ledger.rows(changes, since_ms=last.at_ms - _RECENT_MS, **_before(last)):
@@ -207,6 +207,7 @@ _HOW = {
     "expired": "{} expired: its session timed out without a heartbeat",
     "replaced": "a new instance replaced {}",
     "timeout": "{} lost the queue: it did not release it within the revoke timeout, so messages may repeat",
+    "gone": "{} left the group or was lost: Kafka does not record which",
     "eager": "{} lost the queue at once: the hand-over of the group is eager",
     "removed": "{} lost the queue: it is no longer routed or subscribed",
 }

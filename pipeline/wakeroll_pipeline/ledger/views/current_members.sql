@@ -18,7 +18,7 @@ changes as (
     -- Other changes, such as `conflict` or `leaving`, do not show whether the client is a member.
     where
         client_id <> ''
-        and change in ('joined', 'resubscribed', 'described', 'replaced', 'left', 'died', 'expired', 'kicked')
+        and change in ('joined', 'resubscribed', 'described', 'replaced', 'left', 'died', 'expired', 'gone', 'kicked')
 ),
 
 ranked as (

@@ -28,7 +28,7 @@ changes as (
         memberships.seq
     from memberships
     left join described using (group_id, client_id, instance_id)
-    where memberships.change in ('joined', 'left', 'died', 'expired', 'kicked')
+    where memberships.change in ('joined', 'left', 'died', 'expired', 'gone', 'kicked')
 ),
 
 followed as (

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from wakeroll_model.coordinator_log.kafka_events import KIND
 from wakeroll_model.decisions import Rejected
 from wakeroll_model.events import Pull, Tick
-from wakeroll_model.records import Record, read_event
+from wakeroll_model.records import Record, kind_of_topic, read_event
 from wakeroll_model.rows import EVENTS
 from wakeroll_model.shard_clock import ShardClock
 from wakeroll_model.signing import Admitted, OnRecord, Role, Signers, admit, new_signers
@@ -58,9 +59,13 @@ def _await(frames: Frames) -> Frames:
 
 
 def answers_due(rows: Iterable[Any]) -> Iterator[Awaited]:
-    """Yield the answers that records must have; the rows are in the order of topic, partition and offset."""
-    for _, its_rows in groupby(rows, attrgetter("topic", "partition")):
-        yield from _awaited_in(its_rows)
+    """Yield the answers that records must have; the rows are in the order of topic, partition and offset.
+
+    What Kafka records about its own groups needs no answer.
+    """
+    for (topic, _), its_rows in groupby(rows, attrgetter("topic", "partition")):
+        if kind_of_topic(topic) != KIND:
+            yield from _awaited_in(its_rows)
 
 
 def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
