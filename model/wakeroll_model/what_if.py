@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from wakeroll_model import config
+from wakeroll_model.coordinator_log.own_copy import own_copy
 from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Rebalance, Rejected, Unassigned
 from wakeroll_model.events import AnyEvent, Configure, Heartbeat, Route, RoutedQueue, Tick, Unregister
 from wakeroll_model.group import Group, Member
@@ -105,7 +106,7 @@ def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
         NotPlayable: the shard has no such group, it broadcasts, or the change names something unknown or impossible.
     """
     now = situation_of(shard, group_id)
-    play = _Play(shard.copy(), group_id)
+    play = _Play(own_copy(shard, group_id), group_id)
     play.beat()
     begin_ms, begin = play.now_ms, len(play.decisions)
     for event in _events(play.group, play.shard, change):

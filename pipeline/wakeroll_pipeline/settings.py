@@ -115,18 +115,16 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         str,
         Meta(
             description="regular expression: Kafka's own groups with matching names are watched by `watch-kafka`; "
-            "empty: of none"
+            "empty: all"
         ),
     ] = ""
-    watch_prefix: Annotated[
-        str,
-        Meta(
-            pattern=r"\A[A-Za-z0-9._-]{1,64}\Z",
-            description="beginning of the names of watched groups: Kafka's group billing is kafka.billing here",
-        ),
-    ] = "kafka."
     watch_interval_ms: Annotated[
-        int, Meta(ge=500, le=300_000, description="interval between two descriptions of a watched group")
+        int,
+        Meta(
+            ge=500,
+            le=300_000,
+            description="interval between two descriptions of a watched group, if `__consumer_offsets` cannot be read",
+        ),
     ] = 5_000
     home: Annotated[
         str,
@@ -320,7 +318,7 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def watched_groups(self) -> re.Pattern[str] | None:
-        """Pattern of the names of Kafka's own groups that are watched; None: of none.
+        """Pattern of the names of Kafka's own groups that are watched; None: all are.
 
         Raises:
             InvalidSettings: `watch_groups` is not a regular expression.

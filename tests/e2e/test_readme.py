@@ -53,7 +53,7 @@ RUN_BY_A_TEST = {
     # in test_migration.py
     "wakeroll observe --mirror-offsets billing --bootstrap host:9092",
     # in test_watch_kafka.py
-    "wakeroll watch-kafka --groups 'orders-.*' --bootstrap host:9092",
+    "wakeroll watch-kafka --bootstrap host:9092 --home .wakeroll/kafka --serve",
     "wakeroll watch --home .wakeroll/demo",
     "wakeroll groups --home .wakeroll/demo",
     "wakeroll describe billing --home .wakeroll/demo",

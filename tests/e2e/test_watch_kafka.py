@@ -1,332 +1,225 @@
-"""Kafka's own groups are watched: what real consumers of each protocol do is on record as decisions.
+"""Kafka's own groups are watched by what their coordinator records: real consumers of each protocol, before and now.
 
 The consumers are processes with Kafka's client, and do not know that they are watched.
 """
 
 import re
-import socket
-import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ShareConsumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.systems.coordinator_thread import Coordinator, plane_of_its_own
-from tests.support.systems.decision_sink import Sink
-from tests.support.systems.kafka_member import member
+from tests.support.systems.coordinator_scenes import COOPERATIVE, PROTOCOLS, RANGE, Scene
+from tests.support.systems.kafka_requests import QuickMember
 from tests.support.waiting import PATIENCE_S, wait_until
-from wakeroll.kafka_groups import KafkaGroups
-from wakeroll_model.decisions import AnyDecision, Handover, Membership, Offset, Rebalance, Rejected
+from wakeroll.connection import Connection, Topics
+from wakeroll_model.coordinator_log.kafka_group import KafkaGroup
+from wakeroll_model.coordinator_log.kafka_names import group_name
 from wakeroll_model.queue import Queue
-from wakeroll_model.signing import DEV_KEYS
-from wakeroll_pipeline.kafka_watch.group_reader import GroupReader
 from wakeroll_pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
-from wakeroll_pipeline.kafka_watch.watched_decisions import kafka_group_of
+from wakeroll_pipeline.kafka_watch.watched_ledger import WatchedLedger
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.questions.explain import explain
+from wakeroll_pipeline.storage.place import Place
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
+pytestmark = pytest.mark.e2e
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-QUEUES = 4
-PROTOCOLS = {
-    "eager": {"partition_assignment_strategy": "range"},
-    "cooperative": {"partition_assignment_strategy": "cooperative-sticky"},
-    "consumer": {"group_protocol": "consumer"},
-}
 
 
-class Watched:
-    """One Kafka group, its consumers, and what is on record about it."""
+class Watch:
+    """A watch of some groups, with its ledger."""
 
-    def __init__(self, coordinator: Coordinator, group_id: str, folder: Path) -> None:
-        self.coordinator = coordinator
-        self.kafka_group = group_id
-        self.name = f"kafka.{group_id}"
-        self.topic = coordinator.topic(QUEUES)
-        self._folder = folder
-        self._reader = GroupReader(coordinator.connection, PATIENCE_S)
-        self.kafka = KafkaGroups(coordinator.connection, PATIENCE_S)
+    def __init__(self, bootstrap: str, home: Path, groups: str) -> None:
+        self._connection = Connection(bootstrap)
+        self.warehouse = Place.of(home / "warehouse")
+        self._rules = WatchRules(groups=re.compile(groups))
+        self.ledger: WatchedLedger
 
-    def produce(self, count: int) -> None:
-        for number in range(QUEUES):
-            self.coordinator.produce(self.topic, number, count)
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the watch as a thread; at the end, all that was there at its start is on record."""
+        stop = threading.Event()
+        self.ledger = WatchedLedger(self.warehouse, Topics(), 4)
+        watcher = GroupWatcher(self._connection, self.ledger, self._rules)
+        thread = threading.Thread(target=watcher.run, args=(stop,), name="watcher", daemon=True)
+        thread.start()
+        try:
+            wait_until(lambda: watcher.is_past_read or not thread.is_alive(), "the past is on record")
+            yield
+        finally:
+            stop.set()
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
 
-    def member(self, client_id: str, **settings: str | int) -> Child:
-        bootstrap = self.coordinator.connection.bootstrap
-        return member(self._folder, bootstrap, self.kafka_group, self.topic, client_id, **settings)
+    def group(self, name: str) -> KafkaGroup | None:
+        group = self.ledger.home(name).group(name)
+        assert group is None or isinstance(group, KafkaGroup)
+        return group
 
-    def assigned(self) -> dict[Queue, str]:
-        """Return who has which queue by Kafka's own answer."""
-        seen = self._reader.read({self.kafka_group: False})[self.kafka_group].seen
-        members = () if seen is None else seen.members or ()
-        return {queue: member.client_id for member in members for queue in member.queues}
+    def owners(self, name: str) -> dict[int, str]:
+        """Return partition -> client.id of its owner on record."""
+        group = self.group(name)
+        seen = {} if group is None else {one.client_id: one.kafka_client_id for one in group.kafka.seen.values()}
+        return {} if group is None else {queue.queue_id: seen[owner] for queue, owner in group.owners.items()}
 
-    def wait_for_owners(self, members: int) -> dict[Queue, str]:
-        """Wait until all queues have the owners on record that they have in Kafka, so many of them."""
+    def rows(self, query: str, **values: str) -> list[tuple[object, ...]]:
+        with duck_ledger(self.warehouse) as ledger:
+            return [tuple(row) for row in ledger.stream(query, **values)]
 
-        def agreed() -> dict[Queue, str]:
-            owners = self.coordinator.owners(self.name)
-            is_right = len(owners) == QUEUES and len(set(owners.values())) == members
-            return owners if is_right and self.assigned() == owners else {}
-
-        return wait_until(
-            agreed,
-            f"{members} members own all queues here as in Kafka",
-            state=lambda: (self.coordinator.owners(self.name), self.assigned(), self.said()[-5:]),
-        )
-
-    def wait_for_offsets(self, offset: int) -> None:
-        wanted = dict.fromkeys(range(QUEUES), offset)
-        wait_until(
-            lambda: self.coordinator.offsets(self.name, self.topic) == wanted,
-            f"offsets {offset} are on record",
-            state=lambda: (self.coordinator.offsets(self.name, self.topic), self.kafka.read(self.kafka_group)),
-        )
-
-    def said(self, *kinds: type) -> list[AnyDecision]:
-        return [
-            decision
-            for decision in tuple(self.coordinator.decided)
-            if getattr(decision, "group_id", None) == self.name and isinstance(decision, kinds or object)
-        ]
-
-    def changes(self) -> list[str]:
-        return [decision.change for decision in self.said(Membership)]
+    def triggers(self, name: str) -> list[str]:
+        query = "select trigger from rebalances where group_id = $name order by epoch"
+        return [str(trigger) for (trigger,) in self.rows(query, name=name)]
 
 
 @pytest.fixture
-def watched(coordinator: Coordinator, group_id: str, tmp_path: Path) -> Watched:
-    return Watched(coordinator, group_id, tmp_path)
+def scene(broker, group_id: str, tmp_path: Path) -> Scene:
+    return Scene(broker.bootstrap, group_id, tmp_path)
 
 
-def commit_under(group_id: str, coordinator: Coordinator, topic: str) -> None:
-    """Commit an offset as an old client does, without being a member: Kafka's client of today refuses an empty name."""
-
-    def text(value: str) -> bytes:
-        return struct.pack(">h", len(value)) + value.encode()
-
-    host, _, port = coordinator.connection.bootstrap.partition(":")
-    one_queue = struct.pack(">i", 1) + text(topic) + struct.pack(">iiq", 1, 0, 5) + text("")
-    request = struct.pack(">hhi", 8, 2, 1) + text("old") + text(group_id) + struct.pack(">i", -1) + text("")
-    request += struct.pack(">q", -1) + one_queue
-
-    def committed() -> bool:
-        with socket.create_connection((host, int(port))) as connection, connection.makefile("rwb") as stream:
-            stream.write(struct.pack(">i", len(request)) + request)
-            stream.flush()
-            (size,) = struct.unpack(">i", stream.read(4))
-            return stream.read(size)[-2:] == b"\0\0"
-
-    wait_until(committed, "the group's coordinator takes the commit")
+@pytest.fixture
+def watch(scene: Scene, tmp_path: Path) -> Watch:
+    return Watch(scene.bootstrap, tmp_path, re.escape(scene.group_id))
 
 
-@contextmanager
-def watching(coordinator: Coordinator, groups: str) -> Iterator[None]:
-    """The process that watches, as a thread."""
-    stop = threading.Event()
-    rules = WatchRules(groups=re.compile(groups), interval_ms=500)
-    watcher = GroupWatcher(coordinator.connection, DEV_KEYS, rules)
-    thread = threading.Thread(target=watcher.run, args=(stop,), name="watcher", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+def agree(watch: Watch, scene: Scene, members: int) -> None:
+    """Wait until the record shows the owners that the broker describes, so many of them."""
+    wait_until(
+        lambda: (owners := watch.owners(scene.group_id)) == scene.owners() and len(set(owners.values())) == members,
+        f"{members} members own the same here as in Kafka",
+        state=lambda: (watch.owners(scene.group_id), scene.owners()),
+    )
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_members_queues_and_offsets_are_on_record_when_members_join_and_leave(watched, protocol):
+def test_each_rebalance_is_on_record_with_its_reason_while_members_come_and_go(scene, watch, protocol):
     settings = PROTOCOLS[protocol]
-    watched.produce(10)
-    with watching(watched.coordinator, watched.kafka_group), ExitStack() as members:
-        first, second, third = (watched.member(name, **settings) for name in ("first", "second", "third"))
+    with watch.running(), ExitStack() as members:
+        first, second = scene.member("a", **settings), scene.member("b", **settings)
         members.enter_context(first)
+        scene.settle(1)
         members.enter_context(second)
-        owners = watched.wait_for_owners(2)
-        assert {name.partition("-")[0] for name in owners.values()} == {"first", "second"}
-        watched.wait_for_offsets(10)
-
-        members.enter_context(third)
-        watched.wait_for_owners(3)
-        watched.produce(5)
-        watched.wait_for_offsets(15)
-
-        assert second.stop() == 0
-        owners = watched.wait_for_owners(2)
-        assert {name.partition("-")[0] for name in owners.values()} == {"first", "third"}
-        assert watched.changes() == ["joined", "joined", "joined", "left"]
-    assert watched.said(Rejected) == []
-    assert {one.trigger for one in watched.said(Rebalance)} <= {"config", "join", "leave", "route", "timer"}
-    assert {one.reset_by for one in watched.said(Offset)} == {None}
-
-
-def test_a_consumer_that_crashes_is_the_cause_of_the_moves_of_its_queues(watched):
-    """Kafka does not tell whether a member left or its session ended, so it is on record as left."""
-    settings = PROTOCOLS["eager"] | {"session_timeout_ms": 6_000}
-    with (
-        watching(watched.coordinator, watched.kafka_group),
-        watched.member("first", **settings),
-        watched.member("second", **settings) as second,
-    ):
-        owners = watched.wait_for_owners(2)
-        second.kill()
-        watched.wait_for_owners(1)
-    gone = {queue for queue, owner in owners.items() if owner.startswith("second")}
-    moved = [one for one in watched.said(Handover) if one.how == "unregistered" and one.to is not None]
-    assert {one.queue for one in moved} == gone
-    [target] = [one for one in watched.said(Rebalance) if one.trigger == "leave"]
-    assert {one.epoch for one in moved} == {target.epoch}
-
-
-def test_a_watch_that_is_restarted_goes_on_and_sees_what_happened_meanwhile(watched):
-    settings = PROTOCOLS["cooperative"]
-    watched.produce(10)
-    with watched.member("first", **settings), watched.member("second", **settings) as second:
-        with watching(watched.coordinator, watched.kafka_group):
-            owners = watched.wait_for_owners(2)
-            watched.wait_for_offsets(10)
-        before = len(watched.said())
-
-        with watching(watched.coordinator, watched.kafka_group):
-            watched.produce(5)
-            watched.wait_for_offsets(15)
-        since = watched.said()[before:]
-        assert {type(one).__name__ for one in since} == {"Rebalance", "Assignment", "Offset"}
-        assert [one.trigger for one in since if isinstance(one, Rebalance)] == ["config"]
-        assert watched.coordinator.owners(watched.name) == owners
-
+        scene.settle(2)
+        agree(watch, scene, 2)
         second.stop()
-        wait_until(lambda: len(set(watched.assigned().values())) == 1, "Kafka has given all queues to one member")
-        with watching(watched.coordinator, watched.kafka_group):
-            watched.wait_for_owners(1)
-            assert watched.changes() == ["joined", "joined", "left"]
-    assert watched.said(Rejected) == []
+        scene.settle(1)
+        agree(watch, scene, 1)
+        first.stop()
+        followed = ["released"] if protocol == "cooperative" else []
+        wanted = ["join", "join", *followed, "gone", "gone"]
+        wait_until(lambda: len(watch.triggers(scene.group_id)) >= len(wanted), "the last rebalance is in the tables")
+    assert watch.triggers(scene.group_id) == wanted
+    with duck_ledger(watch.warehouse) as ledger:
+        answer = explain(ledger, scene.group_id, Queue(scene.topic, "", 0))
+    assert "has no owner since" in answer.answer
+    assert "Kafka does not record which" in answer.steps[-1].what
 
 
-def test_a_static_member_keeps_its_name(watched):
-    """Its restart is no change in Kafka, and none here."""
-    settings = PROTOCOLS["eager"] | {"group_instance_id": "till-7"}
-    with watching(watched.coordinator, watched.kafka_group):
-        with watched.member("first", **settings):
-            assert set(watched.wait_for_owners(1).values()) == {"till-7"}
-        with watched.member("again", **settings):
-            watched.produce(3)
-            watched.wait_for_offsets(3)
-            assert watched.changes() == ["joined"]
+def test_the_first_start_reads_the_past_and_a_restart_goes_on_without_a_gap_or_a_repetition(scene, watch):
+    began_ms = int(time.time() * 1_000)
+    with scene.member("a", **COOPERATIVE), scene.member("b", **COOPERATIVE) as second:
+        scene.settle(2)
+        second.stop()
+        scene.settle(1)
+        with watch.running():
+            agree(watch, scene, 1)
+        past = watch.rows("select epoch, trigger, at_ms from rebalances order by epoch")
+        assert [epoch for epoch, *_ in past] == list(range(1, len(past) + 1))
+        assert past[-1][1] == "gone"
+        assert all(began_ms <= at_ms <= time.time() * 1_000 for *_, at_ms in past), "the times are Kafka's"
+        with watch.running():
+            pass
+        with scene.member("c", **COOPERATIVE):
+            scene.settle(2)
+            with watch.running():
+                agree(watch, scene, 2)
+    rows = watch.rows("select epoch, trigger, at_ms from rebalances order by epoch")
+    assert rows[: len(past)] == past
+    assert [trigger for _, trigger, _ in rows[len(past) :]] == ["join", "released"]
+    [(number, rows)] = watch.rows("select count(distinct (cause.partition, cause.offset)), count(*) from rebalances")
+    assert number == rows
 
 
-def test_offsets_of_a_group_without_members_follow_in_both_directions(watched):
-    queue = Queue(watched.topic, "", 0)
-    watched.produce(20)
-    assert watched.kafka.write({watched.kafka_group: {queue: 1}}) == {}, "as an operator does"
-    with watching(watched.coordinator, watched.kafka_group):
-        pass
-    assert watched.said() == [], "wakeroll's own tool wrote them"
+def test_a_hundred_rebalances_within_five_seconds_are_all_on_record_in_order(scene, watch):
+    with watch.running(), QuickMember(scene.bootstrap, scene.group_id, scene.topic) as member:
+        began_s = time.monotonic()
+        generations = [member.rejoin([number % 4]) for number in range(100)]
+        took_s = time.monotonic() - began_s
+        wait_until(
+            lambda: (group := watch.group(scene.group_id)) is not None and group.epoch == generations[-1],
+            "the last generation is on record",
+        )
+    epochs = watch.rows("select epoch, moved from rebalances order by seq")
+    assert [epoch for epoch, _ in epochs] == generations
+    assert [moved for _, moved in epochs] == [0] * 100, "there is nobody else to move to"
+    handovers = watch.rows('select count(*) from handovers where "to" is not null')
+    assert handovers == [(100,)]
+    print(f"{len(generations)} generations in {took_s:.2f} s")
 
-    commit(watched, 12)
-    with watching(watched.coordinator, watched.kafka_group):
-        wait_until(lambda: watched.coordinator.offsets(watched.name, watched.topic) == {0: 12}, "12 is on record")
-    commit(watched, 4)
-    with watching(watched.coordinator, watched.kafka_group):
-        wait_until(lambda: watched.coordinator.offsets(watched.name, watched.topic) == {0: 4}, "4 is on record")
-    assert {one.reset_by for one in watched.said(Offset)} == {"watch-kafka"}
+
+def test_a_static_member_keeps_its_name(scene, watch):
+    """Its restart is no rebalance in Kafka, and none here."""
+    settings = RANGE | {"group_instance_id": "till-7"}
+    with watch.running():
+        with scene.member("first", **settings):
+            scene.settle(1)
+        with scene.member("again", **settings):
+            agree(watch, scene, 1)
+            wait_until(
+                lambda: watch.rows("select count(*) from memberships where change = 'joined'") == [(2,)],
+                "its next instance is on record",
+            )
+            assert list(watch.group(scene.group_id).members) == ["till-7"]
+    assert watch.triggers(scene.group_id) == ["join"]
 
 
-def commit(watched: Watched, offset: int) -> None:
-    """Commit as a consumer that is no member of its group."""
-    consumer = watched.coordinator.connection.consumer(**{"group.id": watched.kafka_group})
-    consumer.commit(offsets=[TopicPartition(watched.topic, 0, offset)], asynchronous=False)
+def test_offsets_of_a_group_without_members_follow_in_both_directions(scene):
+    """A group may have any name, also none."""
+    names = [scene.group_id, f"{scene.group_id} \x1b[31m\u202e", ""]
+    with QuickMember(scene.bootstrap, scene.group_id, scene.topic) as client:
+        for name in names:
+            client.commit_under(name, 12)
+        everything = Watch(scene.bootstrap, scene.folder / "all", f"{re.escape(scene.group_id)}.*|")
+        with everything.running():
+            client.commit_under(names[1], 4)
+            hostile = group_name(names[1])
+            wait_until(
+                lambda: (group := everything.group(hostile)) is not None and [*group.offsets.values()] == [4],
+                "the second offset is on record",
+            )
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", hostile)
+    assert everything.group(scene.group_id).offsets == {Queue(scene.topic, "", 0): 12}
+    assert everything.rows("select distinct group_id from offsets order by 1") == [(scene.group_id,), (hostile,)]
+
+
+def test_the_readmes_command_opens_the_history(scene, tmp_path):
+    with scene.member("first", **RANGE):
+        scene.settle(1)
+        words = re.search(r"^wakeroll (watch-kafka) --bootstrap host:9092", README, flags=re.MULTILINE)[1].split()
+        command = [sys.executable, "-m", "wakeroll_pipeline.cli", *words, "--bootstrap", scene.bootstrap]
+        command += ["--home", str(tmp_path), "--groups", scene.group_id, "--serve", "--port", "0"]
+        with Child("the watch", command, log=tmp_path / "watch.log") as watch:
+            watch.wait_until(lambda: "the past of all groups is on record" in watch.log_tail(), PATIENCE_S)
+            assert re.search(r"serving http://127\.0\.0\.1:\d+/", watch.log_tail())
+            assert watch.stop() == 0
+    ask = [sys.executable, "-m", "wakeroll_pipeline.cli", "groups", "--home", str(tmp_path)]
+    with Child("groups", ask, log=tmp_path / "groups.log") as groups:
+        wait_until(lambda: not groups.is_running, "the command answers")
+        assert scene.group_id in groups.log_tail()
+
+
+def test_the_watch_leaves_no_trace_in_kafka(scene, watch):
+    """It commits nothing and joins nothing."""
+    consumer = Consumer({"bootstrap.servers": scene.bootstrap, "group.id": scene.group_id})
+    consumer.commit(offsets=[TopicPartition(scene.topic, 0, 1)], asynchronous=False)
     consumer.close()
-
-
-def test_processes_share_the_groups_and_one_goes_on_for_another(watched, coordinator, tmp_path):
-    """Each group is watched by one of them. It is in the hands of another at once when its process ends."""
-    others = [Watched(coordinator, f"{watched.kafka_group}-{number}", tmp_path) for number in range(4)]
-    for other in others:
-        commit(other, 1)
-    expression = rf"{watched.kafka_group}.*"
-
-    def all_at(offset: int) -> Callable[[], bool]:
-        return lambda: all(coordinator.offsets(other.name, other.topic) == {0: offset} for other in others)
-
-    with watching(coordinator, expression):
-        with watching(coordinator, expression):
-            wait_until(all_at(1), "all groups are on record", state=lambda: [one.said() for one in others])
-            shared = kafka_group_of(coordinator.connection.topics.prefix, f"kafka. {expression}")
-            wait_until(lambda: len(watched.kafka.read(shared).members) == 2, "both take part")
-        for other in others:
-            commit(other, 2)
-        wait_until(all_at(2), "the one that is left goes on", state=lambda: [one.said() for one in others])
-    for other in others:
-        assert other.said(Rejected) == []
-
-
-def test_wakerolls_own_kafka_groups_and_share_groups_are_left_out(watched, coordinator):
-    """Kafka's client does not list share groups, whose members have no queue for themselves."""
-    share = ShareConsumer(
-        {"bootstrap.servers": coordinator.connection.bootstrap, "group.id": f"{watched.kafka_group}-share"}
-    )
-    share.subscribe([watched.topic])
-    commit(watched, 1)
-    own = f"{coordinator.connection.topics.prefix}.offset-mirror"
-    with watching(coordinator, ".*"):
-        wait_until(
-            lambda: coordinator.offsets(watched.name, watched.topic) == {0: 1},
-            "an ordinary group is on record",
-            between=lambda: share.poll(0.05),
-        )
-    share.close()
-    known = {getattr(one, "group_id", "") or "" for one in tuple(coordinator.decided)}
-    assert not [name for name in known if name.endswith("-share") or own in name or ".watch-kafka." in name]
-
-
-def test_the_readmes_command_watches_a_group(watched, tmp_path):
-    connection = watched.coordinator.connection
-    words = re.search(r"^wakeroll (watch-kafka --groups )'orders-\.\*'", README, flags=re.MULTILINE)[1].split()
-    where = ["--bootstrap", connection.bootstrap, "--prefix", connection.topics.prefix]
-    command = [sys.executable, "-m", "wakeroll_pipeline.cli", *words, watched.kafka_group, *where]
-    watched.produce(3)
-    with Child("the watch", command, log=tmp_path / "watch.log") as watch, watched.member("first"):
-        watched.wait_for_owners(1)
-        watched.wait_for_offsets(3)
-        assert watch.stop() == 0
-        assert f"group {watched.kafka_group} is watched as kafka.{watched.kafka_group}" in watch.log_tail()
-
-
-@pytest.mark.operate
-def test_a_broker_that_restarts_ends_no_session(tmp_path, group_id):
-    """The log was dark; Kafka's members and the watch come back, and the record goes on."""
-    with plane_of_its_own(tmp_path / "broker") as (broker, coordinator):
-        sink = Sink(coordinator)
-        sink.start()
-        watched = Watched(coordinator, group_id, tmp_path)
-        watched.produce(3)
-        with watching(coordinator, group_id), watched.member("first"):
-            owners = watched.wait_for_owners(1)
-            watched.wait_for_offsets(3)
-            broker.kill()
-            broker.start()
-            watched.produce(4)
-            watched.wait_for_offsets(7)
-            assert watched.coordinator.owners(watched.name) == owners
-            assert watched.changes() == ["joined"]
-        sink.stop()
-    assert watched.said(Rejected) == []
-
-
-def test_a_group_without_a_name_does_not_end_the_watch(coordinator, group_id, tmp_path):
-    """Kafka accepts its commits and lists it, and its client raises an error for it; the others must be on record."""
-    watched = Watched(coordinator, group_id, tmp_path)
-    commit_under("", coordinator, watched.topic)
-    commit_under(group_id, coordinator, watched.topic)
-
-    with watching(coordinator, ".*"):
-        wait_until(
-            lambda: coordinator.offsets(watched.name, watched.topic) == {0: 5}, "the group with a name is on record"
-        )
+    before = {one.group_id for one in scene.admin.list_consumer_groups().result().valid}
+    with watch.running():
+        assert {one.group_id for one in scene.admin.list_consumer_groups().result().valid} == before
+    assert {one.group_id for one in scene.admin.list_consumer_groups().result().valid} == before

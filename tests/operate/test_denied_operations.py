@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from tests.support.systems.certificates import Authority
 from tests.support.systems.secured_broker import ANSWER_S
-from tests.support.systems.secured_deployment import FREE, OLD, ORDERS, USERS, SecuredDeployment, secured_deployment
+from tests.support.systems.secured_deployment import FREE, ORDERS, USERS, SecuredDeployment, secured_deployment
 from tests.support.waiting import wait_until
 from wakeroll import Consumer as OurConsumer
 from wakeroll import WakerollError, origin_of
@@ -91,7 +91,6 @@ COMMANDS = {
     "coordinator": (["run", "--only", "coordinate"], "all"),
     "recorder": (["run", "--only", "record"], "all"),
     "operator": (["configure", FREE, "--settle-ms", "1000"], "operator"),
-    "watcher": (["watch-kafka", "--groups", OLD], "operator"),
     "viewer": (["state"], "all"),
     "upgrader": (["upgrade", "--execute"], "operator"),
     "resharder": (["reshard", "--partitions", "8"], "all"),

@@ -39,12 +39,12 @@ class Roles:
             "observe": ("observer", "observer", ["observe", "--metrics-port", str(self.ports["observe"])]),
             "serve": ("page", "all", ["serve", "--port", str(self.ports["serve"])]),
             "tap": ("arrivals", None, ["tap", ORDERS, "--metrics-port", str(self.ports["tap"])]),
-            "watch-kafka": ("watch", "operator", ["watch-kafka", "--groups", OLD, "--interval", "0.5"]),
+            "watch-kafka": ("watch", None, ["watch-kafka", "--groups", OLD, "--home", str(secured.folder / "watched")]),
             "standby": ("reserve", "all", ["run", "--only", "record", "--standby"]),
             "wake": ("sleeper", None, ["wake", FREE, "--topic", ORDERS, "--exec", "true"]),
         }
         self._works = {
-            "watch-kafka": f"group {OLD} is watched as",
+            "watch-kafka": "the past of all groups is on record",
             "standby": "standing by: ",
             "wake": "this process has the lease",
         }

@@ -25,7 +25,7 @@ from tests.support.systems.secured_deployment import (
 from tests.support.systems.web_site import served
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer, Producer
-from wakeroll_pipeline.ledger.duck_ledger import open_ledger
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, open_ledger
 from wakeroll_pipeline.ledger.ledger import Row
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
@@ -129,7 +129,7 @@ def test_an_operator_changes_a_group(system: SecuredDeployment):
     assert f"{FREE} is configured in epoch" in done.stdout
 
 
-def test_offsets_of_kafka_s_groups_are_imported_copied_and_watched(system: SecuredDeployment):
+def test_offsets_of_kafka_s_groups_are_imported_copied_and_watched(system: SecuredDeployment, tmp_path: Path):
     allow_kafka_groups(system)
     commit_in_kafka(system, {0: 3, 1: 4})
 
@@ -140,15 +140,29 @@ def test_offsets_of_kafka_s_groups_are_imported_copied_and_watched(system: Secur
     with copier as child:
         wait_until(lambda: committed_in_kafka(system).keys() == {0, 1}, "offsets are copied", state=child.log_tail)
 
-    words = ["watch-kafka", "--groups", OLD, "--interval", "0.5"]
-    with system.process("watch", words, system.options("watch", "operator")) as child:
-        query = f"select * from current_offsets where group_id = 'kafka.{OLD}'"
-        wait_until(
-            lambda: len(rows(system, query)) == 2,
-            "the watched offsets are in the tables",
-            patience_s=PATIENCE_WITH_SPARK_S,
-            state=child.log_tail,
-        )
+    words = ["watch-kafka", "--groups", OLD, "--home", str(tmp_path)]
+    with system.process("watch", words, system.options("watch")) as child:
+        child.wait_until(lambda: "the past of all groups is on record" in child.log_tail(), PATIENCE_WITH_SPARK_S)
+    assert watched_offsets(tmp_path) == 2
+
+
+def test_a_watch_without_the_right_to_read_kafka_s_record_describes_the_groups(
+    system: SecuredDeployment, tmp_path: Path
+):
+    """It says so once; `ops` may describe the group, and not read the topic."""
+    allow_kafka_groups(system)
+    commit_in_kafka(system, {0: 3, 1: 4})
+    words = ["watch-kafka", "--groups", OLD, "--home", str(tmp_path), "--interval", "0.5"]
+    with system.process("describe", words, system.options("ops")) as child:
+        child.wait_until(lambda: "__consumer_offsets cannot be read" in child.log_tail(), PATIENCE_WITH_SPARK_S)
+        wait_until(lambda: watched_offsets(tmp_path) == 2, "the described offsets are in the tables")
+        assert child.log_tail().count("__consumer_offsets cannot be read") == 1
+
+
+def watched_offsets(home: Path) -> int:
+    """Return how many offsets of the watched group are in the tables of a watch."""
+    with duck_ledger(home / "warehouse") as ledger:
+        return len(ledger.rows(f"select * from current_offsets where group_id = '{OLD}'"))
 
 
 def test_a_page_and_the_commands_show_the_groups(system: SecuredDeployment):

@@ -18,7 +18,7 @@ from wakeroll_model.coordinator_log.kafka_events import (
 )
 from wakeroll_model.coordinator_log.kafka_group import KafkaGroup
 from wakeroll_model.decisions import AnyDecision, Handover, Membership, Offset, Rebalance, Rejected
-from wakeroll_model.events import CommittedOffset
+from wakeroll_model.events import CommittedOffset, Route, RoutedQueue
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
@@ -50,6 +50,15 @@ class KafkaStory:
         decisions = self.shard.apply(record)
         self.decisions += decisions
         return [words(one) for one in decisions]
+
+    def route(self, topic: str, queues: int) -> None:
+        """Tell what brokers say about a topic."""
+        routed = [RoutedQueue(topic=topic, broker="", queue_id=number) for number in range(queues)]
+        route = Route(topic=topic, queues=routed, version=str(queues))
+        self.now_ms += 1_000
+        record = Record("wakeroll.kafka", 0, len(self.records), self.now_ms, None, encode_event(route))
+        self.records.append(record)
+        assert self.shard.apply(record) == []
 
     def said(self, kind: type) -> list[Any]:
         return [one for one in self.decisions if isinstance(one, kind)]

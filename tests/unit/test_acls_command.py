@@ -24,12 +24,13 @@ def test_commands_name_principal_operations_and_topic(wakeroll):
     ]
 
 
-def test_a_principal_with_spaces_is_quoted_and_a_prefix_is_marked(wakeroll):
+def test_a_principal_with_spaces_is_quoted(wakeroll):
     """A principal of TLS is a distinguished name."""
     _, printed, _ = wakeroll("acls", "watcher=User:CN=watch er,O=x")
 
     assert "--allow-principal 'User:CN=watch er,O=x'" in printed
-    assert "--group wakeroll.watch-kafka. --resource-pattern-type prefixed" in printed
+    assert "--operation Read --topic __consumer_offsets" in printed
+    assert "--operation Describe --topic '*'" in printed, "the names of topics, by their ids"
 
 
 def test_json_has_the_names_of_kafka_s_admin_client(wakeroll):
@@ -114,7 +115,7 @@ def test_no_role_of_an_application_may_read_the_control_topics():
         if right.name == topics.groups and "Read" in right.operations
     }
 
-    assert readers == {"observer", "mirror", "coordinator", "recorder", "watcher", "viewer", "upgrader", "resharder"}
+    assert readers == {"observer", "mirror", "coordinator", "recorder", "viewer", "upgrader", "resharder"}
 
 
 def test_the_page_lists_every_role():

@@ -24,6 +24,7 @@ from wakeroll_model.decisions import Handover, Rebalance
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
+from wakeroll_model.what_if import Variation, predict
 
 
 @pytest.fixture
@@ -172,6 +173,17 @@ def test_a_member_of_kip_848_that_is_gone_frees_its_queues_at_once(story):
     story.epoch(2)
     assert story.target(2, a=[0, 1]) == ["2: gone, 1 members, 1 moved (b left or was lost)"]
     assert story.current("a", 2, [0, 1]) == ["1: b > a gone"]
+    assert broken(story) == []
+
+
+def test_the_last_member_that_goes_is_a_rebalance_whether_a_target_is_recorded_or_not(story):
+    """Kafka 4.0 records only the epoch of a group without members, 4.4 also its target."""
+    story.member("a")
+    story.target(1, a=[0])
+    story.current("a", 1, [0])
+    assert story.gone("a") == ["0: a > - gone", "a gone", "the group emptied"]
+    assert story.epoch(2) == ["2: gone, 0 members, 0 moved (a left or was lost)"]
+    assert story.target(2) == []
     assert broken(story) == []
 
 
@@ -328,3 +340,15 @@ def test_no_control_topic_accepts_these_events():
     [refused] = Shard("wakeroll.groups", 0, 1).apply(Record("wakeroll.groups", 0, 0, 1, GROUP.encode(), value))
     assert words(refused).startswith("rejected: no type 'generation'")
     assert msgspec.json.decode(value, type=LogEvent).generation == 1
+
+
+def test_what_if_plays_with_the_true_subscriptions_and_the_assignor(story):
+    """Range gives the first members more; a third member that subscribes the same takes its share."""
+    story.route("orders", 4)
+    story.generation(1, has("a", 0, 1), has("b", 2, 3))
+    found = predict(story.shard, GROUP, Variation(add=1))
+
+    assert (found.now.strategy, found.then.strategy) == ("range", "AVG")
+    assert sorted(len(queues) for queues in found.then.shares.values()) == [1, 1, 2]
+    assert found.is_calm
+    assert story.group.owners == {Queue("orders", "", number): "ab"[number // 2] for number in range(4)}

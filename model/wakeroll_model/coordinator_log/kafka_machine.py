@@ -106,7 +106,7 @@ def _later(turn: KafkaTurn, event: _Later) -> None:
 def _generation(turn: KafkaTurn, event: Generation) -> None:
     """Follow a generation. One that is recorded again has another member under a static name, and is no rebalance."""
     side = turn.side
-    is_again = side.protocol == "classic" and event.generation == side.generation
+    is_again = side.protocol == "classic" and event.generation == side.generation and not side.is_described
     is_first = side.protocol == ""
     side.name, side.protocol, side.is_described = event.kafka_group, "classic", False
     if event.generation <= 0 and not event.members and side.generation < 0:
@@ -228,6 +228,8 @@ def _group_epoch(turn: KafkaTurn, event: GroupEpoch) -> None:
     if event.topics_hash and side.topics_hash and event.topics_hash != side.topics_hash and not side.reasons:
         turn.because("route", "the subscribed topics or their partitions have changed")
     side.topics_hash = event.topics_hash or side.topics_hash
+    if not side.seen and side.generation >= 0:  # before 4.4, no target is recorded for a group without members
+        _complete(turn, event.epoch)
 
 
 def _adopt(turn: KafkaTurn, protocol: str) -> None:
@@ -289,9 +291,14 @@ def _target(turn: KafkaTurn, event: TargetSeen) -> None:
 
 def _target_epoch(turn: KafkaTurn, event: TargetEpoch) -> None:
     """Follow a complete target. One without a higher epoch than the last is recorded again, or was reset to 0."""
-    side = turn.side
     _adopt(turn, event.protocol)
-    if event.epoch == side.generation or event.epoch <= 0:
+    _complete(turn, event.epoch)
+
+
+def _complete(turn: KafkaTurn, epoch: int) -> None:
+    """Record the target of an epoch, unless it is on record."""
+    side = turn.side
+    if epoch == side.generation or epoch <= 0:
         return
     is_first = side.generation < 0
     names = {one.client_id for one in side.seen.values()}
@@ -299,7 +306,7 @@ def _target_epoch(turn: KafkaTurn, event: TargetEpoch) -> None:
         seen = SeenMember(client_id=name, member_id=name)
         turn.remove(seen, GONE)
         turn.because("gone", f"{name} left or was lost")
-    turn.begin(event.epoch)
+    turn.begin(epoch)
     reasons, side.reasons = side.reasons, []
     notes = [] if reasons or not is_first else ["the record begins here"]
     target = {} if side.protocol == "share" else _wanted(turn)

@@ -86,7 +86,7 @@ def _entries(principal: str, roles: list[str], right: Right) -> list[dict[str, A
             "host": "*",
             "resource_type": right.kind.upper(),
             "resource_name": right.name,
-            "pattern_type": "PREFIXED" if right.is_prefix else "LITERAL",
+            "pattern_type": "LITERAL",
             "operation": "DESCRIBE_CONFIGS" if operation == "DescribeConfigs" else operation.upper(),
             "permission_type": "ALLOW",
         }
@@ -100,8 +100,6 @@ def _command(bootstrap: str, principal: str, right: Right) -> str:
     for operation in right.operations:
         words += ["--operation", operation]
     words += [f"--{right.kind}", right.name]
-    if right.is_prefix:
-        words += ["--resource-pattern-type", "prefixed"]
     return shlex.join(words)
 
 
@@ -110,6 +108,5 @@ def _table(rows: list[tuple[str, list[str], Right]]) -> Table:
     for name in ("principal", "roles", "resource", "name", "operations"):
         table.add_column(name)
     for principal, roles, right in rows:
-        name = f"{right.name}*" if right.is_prefix else right.name
-        table.add_row(principal, ", ".join(roles), right.kind, name, ", ".join(right.operations))
+        table.add_row(principal, ", ".join(roles), right.kind, right.name, ", ".join(right.operations))
     return table

@@ -1,16 +1,24 @@
 """The command that watches Kafka's own consumer groups.  It does not need Spark."""
 
 import logging
-from typing import Annotated
+import re
+import threading
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import structs
 
-from wakeroll.errors import InvalidUsage
-from wakeroll.keys import warning_of
+from wakeroll.errors import missing_extra
 from wakeroll_pipeline.cli.options import ServiceOptions
+from wakeroll_pipeline.cli.serve_command import PORT, refuse_unusable_port
 from wakeroll_pipeline.kafka.refused_login import login_watched
-from wakeroll_pipeline.kafka.rights_check import require_rights
+from wakeroll_pipeline.runtime.deciding_queries import record_lock
+from wakeroll_pipeline.runtime.process_lock import only_one
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
+from wakeroll_pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.kafka_watch.group_watcher import GroupWatcher
 
 log = logging.getLogger("wakeroll")
 
@@ -19,16 +27,7 @@ Groups = Annotated[
     typer.Option(
         "--groups",
         metavar="REGEX",
-        help="Watch Kafka's groups whose whole names match, such as 'orders-.*'; default: the setting watch_groups.",
-        show_default=False,
-    ),
-]
-NamePrefix = Annotated[
-    str | None,
-    typer.Option(
-        "--name-prefix",
-        metavar="TEXT",
-        help="Beginning of the names here: by default, Kafka's group billing is kafka.billing.",
+        help="Watch Kafka's groups whose whole names match, such as 'orders-.*'; default: all.",
         show_default=False,
     ),
 ]
@@ -37,37 +36,80 @@ Interval = Annotated[
     typer.Option(
         "--interval",
         metavar="SECONDS",
-        help="Time between two descriptions of a group, 0.5 to 300 s; default: 5 s.",
+        help="Time between two descriptions of a group where the topic cannot be read, 0.5 to 300 s; default: 5 s.",
         show_default=False,
     ),
+]
+
+
+Serve = Annotated[bool, typer.Option("--serve", help="Serve the web page of the groups too.")]
+Port = Annotated[
+    int,
+    typer.Option("--port", metavar="PORT", min=0, max=65_535, help="With --serve: port of the page; 0: a free one."),
 ]
 
 
 def watch_kafka(
     deployment: ServiceOptions,
     groups: Groups = None,
-    name_prefix: NamePrefix = None,
     interval: Interval = None,
+    serve: Serve = False,
+    port: Port = PORT,
 ) -> None:
-    """Put Kafka's own consumer groups on record: members, assignments, offsets, lag.  Consumers are not affected.
+    """Put Kafka's own consumer groups on record: who had what, when and why, also before now.  Nothing else must run.
 
-    Runs until it is stopped.  Several processes with the same options share the groups.
+    It reads what Kafka has recorded in the topic __consumer_offsets, and writes tables in --home.  Consumers are not
+    affected.  Runs until it is stopped, and goes on where it was.
     """
-    from wakeroll_pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
-
+    try:
+        from wakeroll_pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
+        from wakeroll_pipeline.kafka_watch.watched_ledger import WatchedLedger
+    except ModuleNotFoundError as missing:
+        raise missing_extra("watching Kafka's groups", "ask", missing) from None
+    if serve:
+        refuse_unusable_port(port)
     settings = deployment.settings(
-        watch_groups=groups,
-        watch_prefix=name_prefix,
-        watch_interval_ms=None if interval is None else round(interval * 1_000),
+        watch_groups=groups, watch_interval_ms=None if interval is None else round(interval * 1_000)
     )
-    wanted = settings.watched_groups
-    if wanted is None:
-        raise InvalidUsage("no group is named; use --groups with a regular expression, such as 'orders-.*'")
-    connection, signing = settings.connection, settings.read_keys()
-    if warning := warning_of(settings.keys):
-        log.warning("%s", warning)
-    rules = WatchRules(groups=wanted, prefix=settings.watch_prefix, interval_ms=settings.watch_interval_ms)
-    require_rights(connection, ["watcher"], must_answer=False)
+    rules = WatchRules(
+        groups=settings.watched_groups or re.compile(".*", re.DOTALL), interval_s=settings.watch_interval_ms / 1_000
+    )
+    connection = settings.connection
     stop = StopSignals().asked
-    with login_watched(connection, stop):
-        GroupWatcher(connection, signing, rules).run(stop)
+    with only_one(record_lock(settings), "writes these tables"), login_watched(connection, stop):
+        ledger = WatchedLedger(settings.warehouse, connection.topics, settings.partitions)
+        watcher = GroupWatcher(connection, ledger, rules)
+        if serve:
+            _serve(settings, port, watcher, stop)
+        else:
+            watcher.run(stop)
+
+
+def _serve(settings: Settings, port: int, watcher: "GroupWatcher", stop: threading.Event) -> None:
+    """Watch in a thread, and serve the page of the tables meanwhile."""
+    from wakeroll_pipeline.serve.web_server import serve as run_server
+
+    failures: list[BaseException] = []
+    servers: list[Any] = []
+
+    def watch() -> None:
+        try:
+            watcher.run(stop)
+        except BaseException as error:  # the main thread raises it
+            failures.append(error)
+        for server in servers:
+            server.should_exit = True
+
+    def ready(address: str, server: object) -> None:
+        servers.append(server)
+        log.info("serving %s", address)
+
+    thread = threading.Thread(target=watch, name="watcher")
+    thread.start()
+    try:
+        run_server(structs.replace(settings, bootstrap=""), "127.0.0.1", port, ready)
+    finally:
+        stop.set()
+        thread.join()
+    if failures:
+        raise failures[0]

@@ -23,8 +23,6 @@ class Right(NamedTuple):
     operations: tuple[str, ...]
     """In the words of kafka-acls: Read, Write, Create, Delete, Alter, Describe, DescribeConfigs. Read, Write, Delete
     and Alter include Describe."""
-    is_prefix: bool = False
-    """Whether `name` is the beginning of the names of several topics or groups."""
 
 
 @dataclass(frozen=True)
@@ -159,10 +157,11 @@ def _importer(scope: Scope) -> Iterable[Right]:
 
 
 def _watcher(scope: Scope) -> Iterable[Right]:
-    """Yield the rights of `watch-kafka`."""
-    yield from _importer(scope)
-    yield Right("topic", scope.topics.groups, ("Read",))
-    yield Right("group", f"{scope.topics.prefix}.watch-kafka.", ("Read",), is_prefix=True)
+    """Yield the rights of `watch-kafka`: it reads Kafka's record; with a group, it may also describe that group."""
+    yield Right("topic", "__consumer_offsets", ("Read",))
+    yield from (Right("topic", name, ("Describe",)) for name in scope.messages or ("*",))
+    yield from (Right("group", group, ("Describe",)) for group in scope.groups)
+    yield _UNUSED
 
 
 def _upgrader(scope: Scope) -> Iterable[Right]:
@@ -228,21 +227,20 @@ ROLES: Mapping[str, Callable[[Scope], Iterable[Right]]] = {
 }
 """Role -> its rights in a scope."""
 
-ON_CONTROL_TOPICS = tuple(role for role in ROLES if role != "dead-letters")
+ON_CONTROL_TOPICS = tuple(role for role in ROLES if role not in ("dead-letters", "watcher"))
 """Roles with rights on the control plane's own topics."""
 
 
 def _merged(rights: Iterable[Right]) -> list[Right]:
     """Return one right per topic or group. Describe is left out beside an operation that includes it."""
-    found: dict[tuple[Kind, str, bool], set[str]] = {}
+    found: dict[tuple[Kind, str], set[str]] = {}
     for right in rights:
-        found.setdefault((right.kind, right.name, right.is_prefix), set()).update(right.operations)
+        found.setdefault((right.kind, right.name), set()).update(right.operations)
     for operations in found.values():
         if operations & {"Read", "Write", "Delete"}:
             operations.discard("Describe")
     return [
-        Right(kind, name, tuple(sorted(operations, key=_ORDER.index)), is_prefix)
-        for (kind, name, is_prefix), operations in found.items()
+        Right(kind, name, tuple(sorted(operations, key=_ORDER.index))) for (kind, name), operations in found.items()
     ]
 
 

@@ -16,11 +16,9 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ListCon
 
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
-from wakeroll.kafka_groups import MIRRORED
+from wakeroll_model.coordinator_log.kafka_events import AssignedMember, SeenMember, Shares
+from wakeroll_model.coordinator_log.kafka_names import client_name, topic_name
 from wakeroll_model.queue import Queue
-from wakeroll_model.watched_group import SeenGroup
-from wakeroll_model.watched_members import SeenMember
-from wakeroll_pipeline.kafka_watch.group_names import client_name
 
 AT_ONCE = 50
 """Groups that are described at the same time."""
@@ -48,11 +46,13 @@ class Listing:
 class Reading:
     """The answer about one group."""
 
-    seen: SeenGroup | None = None
+    members: tuple[AssignedMember, ...] | None = None
+    """None if the group is between two assignments, so that nobody knows who has which partitions."""
+    offsets: Mapping[Queue, int] = field(default_factory=dict)
+    """Queue -> committed offset."""
+    assignor: str = ""
     problem: str = ""
-    """Why the group cannot be described; empty if `seen` is there."""
-    is_mirror: bool = False
-    """Whether the group has no members, and wakeroll's own mirror wrote offsets of it."""
+    """Why the group cannot be described; empty if it can."""
 
 
 @dataclass(frozen=True)
@@ -116,19 +116,20 @@ class GroupReader:
         )
 
     def _reading(self, asked: _Asked, deadline: float) -> Reading:
-        members: tuple[SeenMember, ...] | None = ()
+        members: tuple[AssignedMember, ...] | None = ()
+        assignor = ""
         if asked.description is not None:
             described = self._wait(asked.description, deadline)
             if isinstance(described, str):
                 return Reading(problem=f"it cannot be described: {described}")
             members = None if described.state in _ASSIGNING else tuple(_members(described.members))
+            assignor = described.partition_assignor or ""
         found = self._wait(asked.offsets, deadline)
         if isinstance(found, str):
             return Reading(problem=f"its offsets cannot be read: {found}")
         places = [at for at in found.topic_partitions or [] if at.error is None and at.offset >= 0]
         offsets = {Queue(at.topic, "", at.partition): at.offset for at in places}
-        is_mirror = not members and any(at.metadata == MIRRORED for at in places)
-        return Reading(SeenGroup(members=members, offsets=offsets), is_mirror=is_mirror)
+        return Reading(members, offsets, assignor)
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout + _SILENCE_S
@@ -154,11 +155,22 @@ class GroupReader:
         return self._connection.admin(error_cb=lambda _: None, log_level=0, **{"reconnect.backoff.max.ms": 1_000})
 
 
-def _members(described: Iterable[MemberDescription]) -> Iterable[SeenMember]:
+def _members(described: Iterable[MemberDescription]) -> Iterable[AssignedMember]:
+    """Yield members, which count as subscribers of the topics of which they have partitions: Kafka tells no others."""
     for member in described:
-        queues = sorted(Queue(at.topic, "", at.partition) for at in member.assignment.topic_partitions)
-        name = client_name(member.member_id, member.client_id, member.group_instance_id)
-        yield SeenMember(client_id=name, queues=tuple(queues), host=member.host.lstrip("/"))
+        queues: Shares = {}
+        for at in member.assignment.topic_partitions:
+            queues.setdefault(topic_name(at.topic), []).append(at.partition)
+        instance = member.group_instance_id
+        seen = SeenMember(
+            client_id=client_name(member.member_id, member.client_id, instance),
+            member_id=member.member_id,
+            kafka_client_id=member.client_id,
+            host=member.host.lstrip("/"),
+            static=bool(instance),
+            topics=sorted(queues),
+        )
+        yield AssignedMember(member=seen, queues={topic: sorted(numbers) for topic, numbers in sorted(queues.items())})
 
 
 def _text(error: BaseException) -> str:

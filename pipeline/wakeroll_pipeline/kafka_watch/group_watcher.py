@@ -1,31 +1,50 @@
-"""The process that watches Kafka's own consumer groups and puts them on record, without an effect on any consumer."""
+"""The process that puts Kafka's own groups on record: it reads what their coordinator records, or describes them."""
 
 import logging
 import re
 import threading
-from collections.abc import Collection
+import time
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from wakeroll.connection import Connection
+from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import NotReachable
-from wakeroll.monotonic_clock import now_ms
-from wakeroll_model.decisions import Rejected
-from wakeroll_model.signing import Keys
-from wakeroll_model.watched_group import HEARTBEAT_MS, WatchedGroup
+from wakeroll_model.coordinator_log.coordinator_records import TOPIC
+from wakeroll_model.coordinator_log.kafka_events import (
+    AnyKafkaEvent,
+    Committed,
+    Described,
+    KafkaEvent,
+    Progress,
+)
+from wakeroll_model.coordinator_log.kafka_names import group_name
+from wakeroll_model.events import CommittedOffset
+from wakeroll_model.queue import Queue
 from wakeroll_pipeline.failure_log import Trouble
-from wakeroll_pipeline.kafka_watch.event_log import EventLog
-from wakeroll_pipeline.kafka_watch.group_names import PREFIX, group_name
+from wakeroll_pipeline.kafka_watch.commit_sampling import SHORTEST_MS, CommitSampler
 from wakeroll_pipeline.kafka_watch.group_reader import AT_ONCE, GroupReader, Reading
-from wakeroll_pipeline.kafka_watch.watched_decisions import WatchedDecisions
+from wakeroll_pipeline.kafka_watch.offsets_reader import NotReadable, OffsetsReader
+from wakeroll_pipeline.kafka_watch.record_decoding import RecordDecoder
+from wakeroll_pipeline.kafka_watch.topic_facts import TopicFacts
+from wakeroll_pipeline.kafka_watch.watched_ledger import Told, WatchedLedger
 
 log = logging.getLogger(__name__)
 
-INTERVAL_MS = 5_000
-"""Default interval between two descriptions of a group: the default commit interval of Kafka's consumers, ms."""
-WITHOUT_MEMBERS_MS = 60_000
-"""Interval for a group without members, ms: only an operator, or a consumer without membership, changes its offsets."""
-_SLICE_S = 0.1
+APPEND_S = 2.0
+"""Time between two appends to the tables, if there is something to append (s)."""
+APPEND_EVENTS = 5_000
+"""Events after which an append follows at once."""
+LONGEST_SAMPLE_MS = 30_000
+"""Longest time between two samples of the committed offsets of a queue (ms), while appends are slow."""
+ROUTES_S = 5.0
+"""Time between two queries of the topics of the groups (s)."""
+IDS_S = 1.0
+"""Shortest time between two queries because of an unknown topic id (s)."""
+WITHOUT_MEMBERS_S = 60.0
+"""Interval of descriptions of a group without members (s)."""
+_SLICE_S = 0.2
 _PAUSE_S = 1.0
 
 
@@ -34,172 +53,252 @@ class WatchRules(Struct, frozen=True, kw_only=True):
 
     groups: re.Pattern[str]
     """Matches the whole names of Kafka's groups."""
-    prefix: str = PREFIX
-    """Begins the names of the groups here."""
-    interval_ms: int = INTERVAL_MS
-
-    @property
-    def heartbeat_ms(self) -> int:
-        """Interval of the heartbeats of watched members: at least one description is between two of them."""
-        return max(HEARTBEAT_MS, 2 * self.interval_ms)
+    interval_s: float = 5.0
+    """Time between two descriptions of a group, where the record cannot be read (s)."""
 
 
 class GroupWatcher:
-    """Watches all matching groups, or its share of them if several processes do. For one thread."""
+    """Watches all matching groups. For one thread."""
 
-    def __init__(self, connection: Connection, keys: Keys, rules: WatchRules, timeout: float = 10.0) -> None:
+    def __init__(self, connection: Connection, ledger: WatchedLedger, rules: WatchRules, timeout: float = 10.0) -> None:
         """Create the clients.
 
         Args:
-            connection: the brokers, which have both the groups and the control topics.
-            keys: the last operator key among them signs resets and settings.
+            connection: the brokers.
+            ledger: the tables, which no other process writes.
             rules: which groups to watch.
             timeout: seconds to wait for a broker.
 
         Raises:
-            InvalidUsage: Kafka's client rejects the settings, or there is no operator key.
+            InvalidUsage: Kafka's client rejects the settings.
         """
+        self._connection = connection
+        self._ledger = ledger
         self._rules = rules
-        self._prefix = connection.topics.prefix
-        self._log = EventLog(connection, keys, timeout)
-        self._reader = GroupReader(connection, timeout)
-        self._feed = WatchedDecisions(connection, f"{rules.prefix} {rules.groups.pattern}", timeout)
-        self._feed.lost = self._drop_lost
-        self._watched: dict[str, WatchedGroup] = {}
-        """Name here -> group that this process watches."""
-        self._names: dict[str, str] = {}
-        """Kafka group -> its name here."""
-        self._due: dict[str, tuple[int, bool]] = {}
-        """Kafka group -> when it is described next, and whether it had no members at the last time."""
-        self._problems: dict[str, str] = {}
-        """Kafka group -> why it is not watched now."""
-        self._rejections: set[tuple[str | None, str]] = set()
-        """Groups and rules of rejections that were logged."""
-        self._outage = Trouble(log, "Kafka's groups can be read again")
-        self._gaps = Trouble(log, "all brokers list their groups again")
+        self._timeout = timeout
+        self._topics = TopicFacts(connection, timeout)
+        own = (f"{connection.topics.prefix}.offset-mirror",)
+        self._decoder = RecordDecoder(self._topics, rules.groups, own)
+        self._sampler = CommitSampler()
+        self._told: list[Told] = []
+        self._next_offsets = dict(ledger.next_offsets)
+        self._appended_s = time.monotonic()
+        self._routed_s = -ROUTES_S
+        self._asked_s = -IDS_S
+        self._outage = Trouble(log, "Kafka's groups can be watched again")
+        self.is_past_read = False
+        """Whether all that Kafka had recorded at the start is on record."""
 
     def run(self, stop: threading.Event) -> None:
-        """Watch until `stop` is set. No member leaves then: another process, or this one later, continues."""
-        due_ms = 0
+        """Watch until `stop` is set."""
+        reader = OffsetsReader(self._connection, self._timeout)
         try:
             while not stop.is_set():
                 try:
-                    self._hear(_SLICE_S)
-                    if now_ms() >= due_ms:
-                        due_ms = now_ms() + self._rules.interval_ms
-                        self._look(stop)
-                    self._outage.ended()
+                    partitions = self._begin(reader)
                 except NotReachable as problem:
                     self._outage.began(f"Kafka's groups are not watched: {problem}; retrying")
+                    partitions = 0
+                else:
+                    self._outage.ended()
+                if partitions:
+                    log.info("reading the %d partitions of %s", partitions, TOPIC)
+                    self._follow(reader, stop)
+                else:
                     stop.wait(_PAUSE_S)
-        finally:
-            self._log.close(_PAUSE_S)
-            self._feed.close()
-
-    def _hear(self, timeout: float) -> None:
-        """Process the decisions about watched groups."""
-        for decision in self._feed.read(self._watched, timeout):
-            if isinstance(decision, Rejected):
-                self._report(decision)
-            group = self._watched.get(decision.group_id or "")
-            if group is None:
-                continue
-            self._log.append(group.hear(decision, now_ms()))
-            if group.is_forgotten:
-                self._watched[group.group_id] = WatchedGroup(group.group_id, self._rules.heartbeat_ms)
-        self._log.serve()
-
-    def _look(self, stop: threading.Event) -> None:
-        """Describe the groups that are due, and append what follows."""
-        due = self._list()
-        for first in range(0, len(due), AT_ONCE):
-            if stop.is_set():
-                return
-            for kafka_group, reading in self._reader.read(dict(due[first : first + AT_ONCE])).items():
-                self._see(kafka_group, reading)
-            self._hear(0)
-
-    def _list(self) -> list[tuple[str, bool]]:
-        """Return the groups that are due, each with whether it has no members.
-
-        A group that was watched and is not listed any more may have been deleted, or its broker did not answer.
-        """
-        listing = self._reader.list()
-        if listing.problem:
-            self._gaps.began(f"some groups may be missing: {listing.problem}")
-        else:
-            self._gaps.ended()
-            self._forget_all_but(listing.is_empty)
-        found = {name: is_empty for name, is_empty in listing.is_empty.items() if self._is_wanted(name)}
-        found |= {name: False for name in self._names if name not in found and self._has_members(name)}
-        mine = sorted((name, is_empty) for name, is_empty in found.items() if self._feed.has(self._name(name)))
-        now = now_ms()
-        return [(name, is_empty) for name, is_empty in mine if self._is_due(name, now, is_empty=is_empty)]
-
-    def _forget_all_but(self, listed: Collection[str]) -> None:
-        """Forget groups that Kafka has deleted, when their members are on record as gone: names may never come back."""
-        for kafka_group in self._names.keys() - listed:
-            if not self._has_members(kafka_group):
-                self._watched.pop(self._names.pop(kafka_group), None)
-                self._due.pop(kafka_group, None)
-                self._problems.pop(kafka_group, None)
-
-    def _is_wanted(self, kafka_group: str) -> bool:
-        """Return whether a group must be watched; those of wakeroll itself are not.
-
-        Kafka accepts commits of old clients under an empty name, and its client raises an error for it.
-        """
-        is_own = kafka_group.startswith((f"{self._prefix}.offset-mirror", f"{self._prefix}.watch-kafka."))
-        return bool(kafka_group) and not is_own and self._rules.groups.fullmatch(kafka_group) is not None
-
-    def _is_due(self, kafka_group: str, now: int, *, is_empty: bool) -> bool:
-        due_ms, was_empty = self._due.get(kafka_group, (now, is_empty))
-        watched = self._watched.get(self._name(kafka_group))
-        is_settled = watched is None or watched.is_settled
-        if now < due_ms and is_empty and was_empty and is_settled:
-            return False
-        self._due[kafka_group] = (now + WITHOUT_MEMBERS_MS, is_empty)
-        return True
-
-    def _see(self, kafka_group: str, reading: Reading) -> None:
-        problem = reading.problem
-        if reading.is_mirror and not self._has_members(kafka_group):
-            problem = "its offsets are copies of those of wakeroll's own group (observe --mirror-offsets)"
-        self._note_problem(kafka_group, problem)
-        name = self._name(kafka_group)
-        if problem or reading.seen is None or not self._feed.has(name):
-            return
-        if name not in self._watched:
-            self._watched[name] = WatchedGroup(name, self._rules.heartbeat_ms)
-            log.info("group %s is watched as %s", kafka_group, name)
-        self._log.append(self._watched[name].see(reading.seen, now_ms()))
-
-    def _name(self, kafka_group: str) -> str:
-        if kafka_group not in self._names:
-            self._names[kafka_group] = group_name(kafka_group, self._rules.prefix)
-        return self._names[kafka_group]
-
-    def _has_members(self, kafka_group: str) -> bool:
-        watched = self._watched.get(self._name(kafka_group))
-        return watched is not None and watched.has_members
-
-    def _drop_lost(self) -> None:
-        """Forget the groups that another process watches from now on."""
-        for name in [name for name in self._watched if not self._feed.has(name)]:
-            del self._watched[name]
-        self._due.clear()
-
-    def _note_problem(self, kafka_group: str, problem: str) -> None:
-        """Log once why a group is not watched, and when it is watched again."""
-        if problem and self._problems.get(kafka_group) != problem:
-            log.warning("group %s is not watched: %s", kafka_group, problem)
-        elif not problem and self._problems.get(kafka_group):
-            log.info("group %s is watched again", kafka_group)
-        self._problems[kafka_group] = problem
-
-    def _report(self, rejected: Rejected) -> None:
-        if (rejected.group_id, rejected.rule) not in self._rejections:
-            self._rejections.add((rejected.group_id, rejected.rule))
+        except NotReadable as problem:
             log.warning(
-                "the coordinator rejected a record about %s (%s): %s", rejected.group_id, rejected.rule, rejected.detail
+                "%s cannot be read: %s; groups are described every %g s instead, without what happens in between; "
+                "`wakeroll acls watcher=PRINCIPAL` prints the right that is missing",
+                TOPIC,
+                problem,
+                self._rules.interval_s,
             )
+            self._describe_all(stop)
+        finally:
+            self._append()
+            self._decoder.report()
+            reader.close()
+            self._ledger.close()
+
+    # --- by the record ---
+
+    def _begin(self, reader: OffsetsReader) -> int:
+        """Begin to read; return the number of partitions, 0 if the cluster has had no group yet.
+
+        Raises:
+            NotReadable: the topic is hidden, or this principal may not read it.
+            NotReachable: no broker answered.
+        """
+        try:
+            partitions = reader.begin(self._next_offsets)
+        except NotReadable as problem:
+            # Kafka creates the topic for the first group.
+            if not problem.is_missing:
+                raise
+            if not GroupReader(self._connection, self._timeout).list().is_empty:
+                self.is_past_read = True
+                return 0
+            partitions = reader.begin(self._next_offsets)
+        self._begin_topics()
+        return partitions
+
+    def _follow(self, reader: OffsetsReader, stop: threading.Event) -> None:
+        began_s, records = time.monotonic(), 0
+        while not stop.is_set():
+            for raw in reader.read(_SLICE_S):
+                records += 1
+                if self._decoder.is_wanted(raw.key):
+                    for its in self._sampler.take(raw):
+                        self._hear(self._decoder.decode(its, self._topic_of))
+                self._next_offsets[raw.partition] = raw.offset + 1
+                if len(self._told) >= APPEND_EVENTS:
+                    self._append()
+            is_past_read = reader.is_past_read
+            if is_past_read and not self.is_past_read:
+                self._append()
+                took_s = time.monotonic() - began_s
+                log.info("the past of all groups is on record: %d records in %.1f s", records, took_s)
+            self.is_past_read |= is_past_read
+            self._route_if_due(stop)
+            if time.monotonic() - self._appended_s >= APPEND_S:
+                self._append()
+
+    def _begin_topics(self) -> None:
+        """Learn the ids of all topics, and which topics the groups on record have."""
+        self._topics.learn_all(self._all_topics())
+        for shard in self._ledger.shards.values():
+            for name in shard.names():
+                if (group := shard.group(name)) is not None:
+                    topics = {*group.followed_topics, *(queue.topic for queue in group.offsets)}
+                    self._topics.hear_all(topics)
+
+    def _all_topics(self) -> list[str]:
+        admin = self._connection.admin(error_cb=lambda _: None, log_level=0)
+        with self._connection.answering(self._timeout):
+            return sorted(admin.list_topics(timeout=self._timeout).topics)
+
+    def _topic_of(self, topic_id: str) -> str:
+        """Return the name of a topic; query it if it may be new."""
+        name = self._topics.name_of(topic_id)
+        if name == topic_id and time.monotonic() - self._asked_s >= IDS_S:
+            self._asked_s = time.monotonic()
+            try:
+                self._topics.learn_all(self._all_topics())
+            except NotReachable as problem:
+                log.warning("the name of topic %s is not known: %s", topic_id, problem)
+            name = self._topics.name_of(topic_id)
+        return name
+
+    def _hear(self, told: Iterable[Told]) -> None:
+        for one in told:
+            self._told.append(one)
+            if isinstance(one.event, KafkaEvent):
+                self._topics.hear(one.event)
+
+    def _route_if_due(self, stop: threading.Event) -> None:
+        """Append what brokers say about the topics of the groups, when the past is read."""
+        if not self.is_past_read or time.monotonic() - self._routed_s < ROUTES_S:
+            return
+        self._routed_s = time.monotonic()
+        try:
+            at_ms = now_ms()
+            self._told += [Told(at_ms, route) for route in self._topics.routes()]
+            self._outage.ended()
+        except NotReachable as problem:
+            if not stop.is_set():
+                self._outage.began(f"the ends of topics are not known: {problem}; retrying")
+
+    def _append(self) -> None:
+        """Append what was read; while appends are slow, fewer samples of commits are taken."""
+        for its in self._sampler.take_all():
+            self._hear(self._decoder.decode(its, self._topic_of))
+        self._appended_s = time.monotonic()
+        if not self._told:
+            return
+        told, self._told = self._told, []
+        offsets = {str(number): offset for number, offset in sorted(self._next_offsets.items())}
+        if offsets:
+            told.append(Told(max(one.at_ms for one in told), Progress(next_offsets=offsets)))
+        self._ledger.append(told)
+        took_s = time.monotonic() - self._appended_s
+        if self.is_past_read:
+            self._sampler.interval_ms = min(max(SHORTEST_MS, round(4_000 * took_s)), LONGEST_SAMPLE_MS)
+        self._appended_s = time.monotonic()
+
+    # --- by descriptions ---
+
+    def _describe_all(self, stop: threading.Event) -> None:
+        reader = GroupReader(self._connection, self._timeout)
+        descriptions = _Descriptions(self._rules)
+        due_s = time.monotonic()
+        self.is_past_read = True
+        while not stop.is_set():
+            try:
+                if time.monotonic() >= due_s:
+                    due_s = time.monotonic() + self._rules.interval_s
+                    listing = reader.list()
+                    due = descriptions.due(listing.is_empty)
+                    for first in range(0, len(due), AT_ONCE):
+                        if stop.is_set():
+                            break
+                        found = reader.read(dict(due[first : first + AT_ONCE]))
+                        at_ms = now_ms()
+                        for group, reading in found.items():
+                            self._hear(Told(at_ms, one) for one in descriptions.take(group, reading))
+                    self._route_if_due(stop)
+                    self._append()
+                self._outage.ended()
+            except NotReachable as problem:
+                self._outage.began(f"Kafka's groups are not watched: {problem}; retrying")
+            stop.wait(_SLICE_S)
+
+
+class _Descriptions:
+    """The descriptions of groups so far: only what differs from the last one goes on record."""
+
+    def __init__(self, rules: WatchRules) -> None:
+        self._rules = rules
+        self._last: dict[str, tuple[object, dict[Queue, int]]] = {}
+        """Kafka group -> its members and offsets by the last description."""
+        self._due_s: dict[str, float] = {}
+        self._problems: dict[str, str] = {}
+
+    def due(self, listed: Mapping[str, bool]) -> list[tuple[str, bool]]:
+        """Return the groups to describe now, each with whether it has no members."""
+        now_s = time.monotonic()
+        found = {name: empty for name, empty in listed.items() if name and self._rules.groups.fullmatch(name)}
+        found |= {name: True for name, (members, _) in self._last.items() if members and name not in found}
+        due = [(name, empty) for name, empty in sorted(found.items()) if not empty or now_s >= self._due_s.get(name, 0)]
+        self._due_s |= {name: now_s + WITHOUT_MEMBERS_S for name, empty in due if empty}
+        return due
+
+    def take(self, group: str, reading: Reading) -> list[AnyKafkaEvent]:
+        """Return the events of a description."""
+        if reading.problem:
+            if self._problems.get(group) != reading.problem:
+                log.warning("group %s is not watched: %s", group, reading.problem)
+            self._problems[group] = reading.problem
+            return []
+        self._problems.pop(group, None)
+        name = group_name(group)
+        raw = "" if name == group else group
+        events: list[AnyKafkaEvent] = []
+        known, offsets = self._last.get(group, ((), {}))
+        members: object = known
+        if reading.members is not None:
+            members = reading.members
+            if members != known:
+                events.append(
+                    Described(group_id=name, kafka_group=raw, assignor=reading.assignor, members=list(reading.members))
+                )
+        news = [
+            CommittedOffset(queue=queue, offset=at)
+            for queue, at in sorted(reading.offsets.items())
+            if offsets.get(queue) != at
+        ]
+        gone = sorted(offsets.keys() - reading.offsets.keys())
+        if news or gone:
+            events.append(Committed(group_id=name, offsets=news, deleted=gone))
+        self._last[group] = members, dict(reading.offsets)
+        return events

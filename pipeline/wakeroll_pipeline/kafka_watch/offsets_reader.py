@@ -20,11 +20,17 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 10_000
 _MOST_AHEAD = 5_000
 """Records of a partition that wait for those of others, until it is read on (while the past is read)."""
-_DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, *_MISSING)
 
 
 class NotReadable(Exception):
     """The brokers do not let this process read `__consumer_offsets`; the text says why."""
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(error.str())
+        self.is_missing = error.code() in _MISSING
+        """Whether there seems to be no such topic: it is hidden, or the cluster has never had a group."""
 
 
 class OffsetsReader:
@@ -89,7 +95,7 @@ class OffsetsReader:
         with self._connection.answering(self._timeout):
             found = self._consumer.list_topics(TOPIC, self._timeout).topics[TOPIC]
         if found.error is not None and found.error.code() in _DENIED:
-            raise NotReadable(found.error.str())
+            raise NotReadable(found.error)
         if found.error is not None or not found.partitions:
             raise NotReachable(f"cannot read the partitions of {TOPIC}")
         places = []
@@ -99,7 +105,7 @@ class OffsetsReader:
                     first, end = ends_of(self._consumer, TopicPartition(TOPIC, number), self._timeout)
             except KafkaException as error:
                 if error.args[0].code() in _DENIED:
-                    raise NotReadable(error.args[0].str()) from None
+                    raise NotReadable(error.args[0]) from None
                 raise
             begin = max(first, next_offsets.get(number, first))
             if number in next_offsets and first > next_offsets[number]:
@@ -140,7 +146,7 @@ class OffsetsReader:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._ends.pop(partition, None)
             elif error.code() in _DENIED:
-                raise NotReadable(error.str())
+                raise NotReadable(error)
             else:
                 self._silence.began(f"the record of Kafka's groups cannot be read: {error.str()}; retrying")
             return None

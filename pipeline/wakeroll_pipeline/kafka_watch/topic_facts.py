@@ -67,7 +67,11 @@ class TopicFacts:
 
     def hear(self, event: AnyKafkaEvent) -> None:
         """Note the topics of an event: their routes are due from now on."""
-        for topic in _topics_of(event):
+        self.hear_all(_topics_of(event))
+
+    def hear_all(self, topics: Iterable[str]) -> None:
+        """Note topics of groups on record."""
+        for topic in topics:
             self._book.hear(topic)
 
     def routes(self) -> list[Route]:
@@ -115,7 +119,7 @@ def _topics_of(event: AnyKafkaEvent) -> Iterable[str]:
             yield from {one.queue.topic for one in event.offsets}
         case MemberSeen():
             yield from () if event.member is None else event.member.topics
-        case (TargetSeen() | CurrentSeen()) if event.protocol != "streams":
+        case TargetSeen() | CurrentSeen() if event.protocol != "streams":
             yield from event.queues or ()
         case TopicsSeen() | ExpressionSeen():
             yield from event.topics or ()

@@ -1,0 +1,86 @@
+"""From raw records of `__consumer_offsets` to events, with a count of what cannot be read."""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from wakeroll_model.coordinator_log.coordinator_records import TOPIC, CoordinatorRecord, Skipped, read_record
+from wakeroll_model.coordinator_log.kafka_events import AnyKafkaEvent, Committed, Source
+from wakeroll_model.coordinator_log.record_events import TopicOf, event_of, ids_of
+from wakeroll_pipeline.kafka_watch.commit_sampling import RawRecord, group_in
+from wakeroll_pipeline.kafka_watch.topic_facts import TopicFacts
+from wakeroll_pipeline.kafka_watch.watched_ledger import Told
+
+log = logging.getLogger(__name__)
+
+
+class RecordDecoder:
+    """Decodes the records of the groups that are watched. For one thread."""
+
+    def __init__(self, topics: TopicFacts, groups: re.Pattern[str], own: Sequence[str]) -> None:
+        """Prepare.
+
+        Args:
+            topics: names topics by their ids.
+            groups: matches the whole names of the groups to watch.
+            own: beginnings of the names of wakeroll's own groups in Kafka, which are left out.
+        """
+        self._topics = topics
+        self._groups = groups
+        self._own = tuple(own)
+        self._wanted: dict[bytes, bool] = {}
+        """Group, as in the keys -> whether it is watched."""
+        self.skipped: Counter[str] = Counter()
+        """Reason -> records that cannot be read."""
+
+    def is_wanted(self, key: bytes | None) -> bool:
+        """Return whether a record is about a group that is watched; others are not even decoded."""
+        if key is None or len(key) < 4:
+            return True  # it is counted
+        name = group_in(key)
+        known = self._wanted.get(name)
+        if known is None:
+            text = name.decode(errors="replace")
+            known = self._wanted[name] = bool(text and not text.startswith(self._own) and self._groups.fullmatch(text))
+        return known
+
+    def decode(self, records: Sequence[RawRecord], topic_of: TopicOf) -> Iterator[Told]:
+        """Yield the events of records of one group; several commits are one event."""
+        commits: list[Committed] = []
+        at_ms = 0
+        for raw in records:
+            found = self._read(raw, topic_of)
+            if isinstance(found, Committed):
+                commits.append(found)
+                at_ms = max(at_ms, raw.at_ms)
+            elif found is not None:
+                yield Told(raw.at_ms, found)
+        if commits:
+            first = commits[0]
+            yield Told(
+                at_ms,
+                Committed(
+                    group_id=first.group_id,
+                    source=commits[-1].source,
+                    offsets=[one for its in commits for one in its.offsets],
+                    deleted=[one for its in commits for one in its.deleted],
+                ),
+            )
+
+    def report(self) -> None:
+        """Log how many records could not be read."""
+        if self.skipped:
+            counts = ", ".join(f"{number} for the reason {reason!r}" for reason, number in sorted(self.skipped.items()))
+            log.info("records of %s that were skipped: %s", TOPIC, counts)
+
+    def _read(self, raw: RawRecord, topic_of: TopicOf) -> AnyKafkaEvent | None:
+        found = read_record(raw.key, raw.value)
+        if isinstance(found, Skipped):
+            if not self.skipped[found.reason]:
+                log.warning("skipped %s-%d@%d: %s", TOPIC, raw.partition, raw.offset, found.detail)
+            self.skipped[found.reason] += 1
+            return None
+        assert isinstance(found, CoordinatorRecord), "a record is read or skipped"
+        self._topics.learn(ids_of(found))
+        return event_of(found, Source(raw.partition, raw.offset), topic_of)
