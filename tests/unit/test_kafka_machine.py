@@ -134,7 +134,7 @@ def test_a_group_that_kafka_deletes_and_creates_again_has_higher_epochs(story):
 
 
 def test_offsets_follow_whoever_commits_them(story):
-    assert story.committed(5) == ["0 at 5 of - by kafka"]
+    assert story.committed(5) == ["0 at 5 of -"]
     story.generation(1, has("a", 0))
     assert story.committed(9) == ["0 at 9 of a"]
     assert story.committed(9) == []

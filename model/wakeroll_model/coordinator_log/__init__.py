@@ -1,1 +1,1 @@
-"""What Kafka's group coordinator writes into `__consumer_offsets`, read without I/O: bytes become structs."""
+"""The records that Kafka's group coordinator writes into `__consumer_offsets`: bytes become structs, without I/O."""

@@ -34,7 +34,7 @@ class Skipped(Struct, frozen=True):
 
     reason: Reason
     detail: str
-    """What was found and what was expected, in words."""
+    """Found and expected, in words."""
 
 
 def read_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | Skipped:

@@ -49,7 +49,7 @@ class SeenMember(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KafkaEvent(Event, frozen=True, kw_only=True):
-    """What a record says about one group."""
+    """The content of a record about one group."""
 
     group_id: GroupId
     source: Annotated[Source | None, Meta(description="the record; null if the broker described the group")] = None

@@ -12,12 +12,12 @@ class Reason(Struct, array_like=True, frozen=True):
 
     trigger: Trigger
     text: str
-    """What happened, in words."""
+    """The reason, in words."""
     cause: Cause
 
 
 class KafkaSide(Struct, array_like=True):
-    """What only Kafka's records have."""
+    """The part of the state that only Kafka's records have."""
 
     name: str = ""
     """Kafka's name of the group, if it is not the same here; else empty."""
@@ -39,7 +39,7 @@ class KafkaSide(Struct, array_like=True):
     revoking: dict[str, Shares] = {}
     """Member id -> the partitions that it must release."""
     reasons: list[Reason] = []
-    """What happened since the newest target."""
+    """Reasons for the next target, since the newest one."""
     topics_hash: int = 0
     partitions: dict[str, int] = {}
     """Topic -> number of its partitions, up to Kafka 4.0."""

@@ -38,8 +38,8 @@ from wakeroll_model.shard_clock import Moment
 GONE = "it left, or its session ended: Kafka does not record which"
 BACK = "a static member has come back"
 NO_OLDER = "a member when the record begins"
-BY_NOBODY = "kafka"
-"""Who is on record as having moved an offset back, or as having committed for a queue without an owner."""
+UNNAMED = "kafka"
+"""The origin of an offset that moved back or was deleted: Kafka does not record whose request it was."""
 
 
 def step(
@@ -49,7 +49,7 @@ def step(
 
     Args:
         group: the state before; changed into the state after.
-        event: what a record says.
+        event: the content of a record.
         moment: the time of the record.
         cause: the event.
         routes: the queues of every topic that the shard knows.
@@ -431,7 +431,7 @@ def _committed(turn: KafkaTurn, event: Committed) -> None:
                 offset=one.offset,
                 epoch=group.epoch,
                 metadata=one.metadata,
-                reset_by=BY_NOBODY if is_back or not owner else None,
+                reset_by=UNNAMED if is_back else None,
             )
         )
     for queue in event.deleted:
@@ -444,7 +444,7 @@ def _committed(turn: KafkaTurn, event: Committed) -> None:
                     client_id=group.owners.get(queue, ""),
                     offset=offset,
                     epoch=group.epoch,
-                    reset_by=BY_NOBODY,
+                    reset_by=UNNAMED,
                     deleted=True,
                 )
             )

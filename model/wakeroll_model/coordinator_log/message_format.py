@@ -8,7 +8,6 @@ multiple of their size.
 import base64
 from collections.abc import Callable, Mapping
 from functools import cache
-from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import NODEFAULT, Struct, structs
@@ -70,6 +69,8 @@ _SIZES: Mapping[str, tuple[int, bool]] = {
 }
 """Binary type of an integer -> its size in bytes, and whether it is signed."""
 _LONGEST_VARINT = 5
+_UNION = type(int | None)
+"""Type of the annotations of nullable fields."""
 
 _Message = TypeVar("_Message", bound=Message)
 
@@ -186,8 +187,8 @@ def _shape(hint: Any, name: str, default: Any = NODEFAULT) -> Shape:
         if get_origin(hint) is Annotated:
             hint, *found = get_args(hint)
             notes += found
-        elif get_origin(hint) in (Union, UnionType):
-            [hint] = [one for one in get_args(hint) if one is not NoneType]
+        elif get_origin(hint) in (Union, _UNION):
+            [hint] = [one for one in get_args(hint) if one is not type(None)]
             nullable = True
         else:
             break

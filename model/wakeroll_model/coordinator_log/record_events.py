@@ -51,7 +51,7 @@ def kafka_group_of(record: CoordinatorRecord) -> str:
 
 
 def event_of(record: CoordinatorRecord, source: Source, topic_of: TopicOf) -> AnyKafkaEvent | None:
-    """Return the event of a record; None if it says nothing about members, assignments or offsets.
+    """Return the event of a record; None if it is not about members, assignments or offsets.
 
     Args:
         record: the record.

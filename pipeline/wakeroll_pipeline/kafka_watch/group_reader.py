@@ -156,7 +156,7 @@ class GroupReader:
 
 
 def _members(described: Iterable[MemberDescription]) -> Iterable[AssignedMember]:
-    """Yield members, which count as subscribers of the topics of which they have partitions: Kafka tells no others."""
+    """Yield members, which count as subscribers of the topics of which they have partitions: Kafka shows no others."""
     for member in described:
         queues: Shares = {}
         for at in member.assignment.topic_partitions:

@@ -1,4 +1,4 @@
-"""What brokers say about the topics of Kafka's groups: their ids, partitions and ends, as routes."""
+"""The topics of Kafka's groups by the answers of brokers: ids, partitions and ends, as routes."""
 
 import logging
 import time

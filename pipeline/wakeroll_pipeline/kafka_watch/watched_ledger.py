@@ -120,7 +120,7 @@ class WatchedLedger:
             value = encode_event(event)
             homes = [partition_of(key, self._partitions)] if key is not None else [*self._shards]
             if isinstance(event, Progress):
-                homes = homes[:1]
+                homes = [0]
             for partition in homes:
                 shard = self._shards[partition]
                 record = Record(self._topics.kafka, partition, shard.offset + 1, one.at_ms, key, value)
@@ -152,7 +152,9 @@ class WatchedLedger:
                     decided = follower.shard.apply(record)
                     decisions += self._published(partition, record.timestamp_ms, decided)
                     follower.encode_if_due(time.monotonic())
-            query = "select value from events where type = 'progress' order by at_ms desc, \"offset\" desc limit 1"
+            query = (
+                "select value from events where type = 'progress' and partition = 0 order by \"offset\" desc limit 1"
+            )
             for (value,) in ledger.stream(query):
                 progress = read_log_event(bytes(value))
                 assert isinstance(progress, Progress), "its type says so"
@@ -171,7 +173,7 @@ class WatchedLedger:
         self._write([], decisions)
 
     def _published(self, partition: int, at_ms: int, decisions: Iterable[AnyDecision]) -> list[KafkaRecord]:
-        """Return decisions as if they had been published when Kafka recorded their causes: history is of then."""
+        """Return decisions as if they had been published when Kafka recorded their causes: history has the times of its causes."""
         return [
             KafkaRecord(self._topics.decisions, partition, 0, at_ms, None, encode_decision(one)) for one in decisions
         ]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import structs
 
 from wakeroll_model.config import WAITING_MS
+from wakeroll_model.coordinator_log.kafka_group import KafkaGroup
 from wakeroll_model.decisions import Rebalance
 from wakeroll_model.group import Group, Rebalanced
 from wakeroll_model.known_routes import Routes
@@ -180,7 +181,7 @@ def _uncommitted_since(group: Group, lags: GroupLags, history: GroupHistory) -> 
     An assignment that is older than the history counts from the moment at which the queue was first seen here. A group
     of Kafka's own is left out: its members need not commit where they begin.
     """
-    if group.settings.strategy == pinned.NAME:
+    if group.settings.strategy == pinned.NAME or isinstance(group, KafkaGroup):
         return {}
     owned = set(group.topics) if group.mode == "broadcasting" else None
     owners = owners_of(group)

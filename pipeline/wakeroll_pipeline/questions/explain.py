@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.coordinator_log.kafka_events import KIND
 from wakeroll_model.decision_order import SHARD_SQL, without_era
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies import pinned
@@ -151,8 +152,11 @@ def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
     if rebalance.strategy == pinned.NAME and rebalance.trigger == "timer":
         yield from _changes_before(ledger, last)
     does = "follows the assignment that was observed:" if rebalance.strategy == pinned.NAME else "shares"
+    if rebalance.shard.startswith(f"{KIND}-"):
+        does = "of Kafka shares"
+    strategy = rebalance.strategy or "an assignor that is not recorded"
     what = (
-        f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} {does} "
+        f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {strategy} {does} "
         f"{_many(rebalance.queues, 'queue')} among {_many(rebalance.clients, 'client')}, {rebalance.moved} must move"
         + "".join(f"; {note}" for note in rebalance.notes)
     )

@@ -61,7 +61,7 @@ def _await(frames: Frames) -> Frames:
 def answers_due(rows: Iterable[Any]) -> Iterator[Awaited]:
     """Yield the answers that records must have; the rows are in the order of topic, partition and offset.
 
-    What Kafka records about its own groups needs no answer.
+    Records about Kafka's own groups need no answer.
     """
     for (topic, _), its_rows in groupby(rows, attrgetter("topic", "partition")):
         if kind_of_topic(topic) != KIND:

@@ -1,0 +1,142 @@
+"""The ledger of a watch: what real brokers recorded becomes tables, and a restart goes on where a process ended."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wakeroll.connection import Topics
+from wakeroll_model.coordinator_log.coordinator_records import CoordinatorRecord, read_record
+from wakeroll_model.coordinator_log.kafka_events import Progress, Source
+from wakeroll_model.coordinator_log.record_events import event_of, ids_of
+from wakeroll_pipeline.kafka_watch.commit_sampling import CommitSampler, RawRecord
+from wakeroll_pipeline.kafka_watch.watched_ledger import Told, WatchedLedger
+from wakeroll_pipeline.ledger.archived_log import Period
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.live.ledger_reader import read_ledger
+from wakeroll_pipeline.questions.replay_here import replay_here
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.storage.place import Place
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "coordinator_log" / "records-4.4.0.jsonl"
+PARTITIONS = 4
+
+
+def raw_records() -> list[RawRecord]:
+    """Return the golden records in order of time."""
+    lines = map(json.loads, GOLDEN.read_text().splitlines())
+    found = [
+        RawRecord(
+            one["at_ms"],
+            one["partition"],
+            one["offset"],
+            base64.b64decode(one["key"]),
+            None if one["value"] is None else base64.b64decode(one["value"]),
+        )
+        for one in lines
+    ]
+    return sorted(found)
+
+
+def told() -> Iterator[Told]:
+    """Yield the events of the golden records, and the progress behind them."""
+    read = [(raw, read_record(raw.key, raw.value)) for raw in raw_records()]
+    names = {its: name for _, one in read if isinstance(one, CoordinatorRecord) for its, name in ids_of(one).items()}
+    for raw, one in read:
+        assert isinstance(one, CoordinatorRecord)
+        event = event_of(one, Source(raw.partition, raw.offset), lambda its: names.get(its, its))
+        if event is not None:
+            yield Told(raw.at_ms, event)
+    yield Told(read[-1][0].at_ms, Progress(next_offsets={"0": 70, "1": 80, "2": 90}))
+
+
+def opened(home: Path) -> WatchedLedger:
+    return WatchedLedger(Place.of(home), Topics(), PARTITIONS)
+
+
+def rows(home: Path, query: str) -> list[tuple[object, ...]]:
+    with duck_ledger(home) as ledger:
+        return [tuple(row) for row in ledger.stream(query)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A ledger that one process has written in two appends."""
+    home = tmp_path_factory.mktemp("whole")
+    events, ledger = list(told()), opened(home)
+    assert ledger.is_new
+    ledger.append(events[:100])
+    ledger.append(events[100:])
+    ledger.close()
+    return home
+
+
+EVERYTHING = "select shard, seq, at_ms, published_ms, json from decisions order by shard, seq"
+
+
+def test_the_history_has_kafka_s_times_and_replays_to_the_same_decisions(whole):
+    first_ms, last_ms = raw_records()[0].at_ms, raw_records()[-1].at_ms
+    [(begin_ms, end_ms)] = rows(whole, "select min(at_ms), max(published_ms) from decisions")
+    assert first_ms <= begin_ms <= end_ms <= last_ms
+    groups = {"range", "cooperative", "consumer", "static-range", "static-consumer", "mixed", "expression", "sharing"}
+    assert {name for (name,) in rows(whole, "select distinct group_id from rebalances")} == groups
+    model = read_ledger(Place.of(whole), Topics(), PARTITIONS)
+    assert set(model.names()) == {*groups, "transactional"}
+    assert model.now_ms == last_ms
+    with duck_ledger(whole) as ledger:
+        done = replay_here(ledger, PARTITIONS, Period())
+    assert {(one.differences, one.not_recorded, one.unknown) for one in done} == {(0, 0, 0)}
+    assert [(sum(one.compared for one in done),)] == rows(whole, "select count(*) from decisions")
+
+
+def test_a_restart_goes_on_without_a_gap_or_a_repetition(whole, tmp_path):
+    events = list(told())
+    first = opened(tmp_path)
+    first.append(events[:70])
+    second = opened(tmp_path)  # without a snapshot: the first was killed
+    assert not second.is_new
+    second.append(events[70:150])
+    second.close()
+    third = opened(tmp_path)
+    third.append(events[150:])
+    third.close()
+    assert rows(tmp_path, EVERYTHING) == rows(whole, EVERYTHING)
+    assert opened(tmp_path).next_offsets == {0: 70, 1: 80, 2: 90}
+
+
+def test_decisions_that_a_crash_has_cut_off_are_made_again(whole, tmp_path, monkeypatch):
+    """Events are appended first, so the decisions about them can be made again."""
+    ledger, append = opened(tmp_path), ArrowSink.append
+
+    def full(sink: ArrowSink, found: object, path: Place, metadata: object = None) -> None:
+        if path.name == "decisions":
+            raise OSError("the disk is full")
+        append(sink, found, path, metadata)
+
+    with monkeypatch.context() as fault:
+        fault.setattr(ArrowSink, "append", full)
+        with pytest.raises(OSError, match="the disk is full"):
+            ledger.append(told())
+    assert rows(tmp_path, EVERYTHING) == []
+    assert opened(tmp_path).next_offsets == {0: 70, 1: 80, 2: 90}
+    assert rows(tmp_path, EVERYTHING) == rows(whole, EVERYTHING)
+
+
+def commit(at_ms: int, group: bytes, topic: bytes, offset: int) -> RawRecord:
+    key = b"\0\1" + len(group).to_bytes(2, "big") + group + len(topic).to_bytes(2, "big") + topic + bytes(4)
+    return RawRecord(at_ms, 0, offset, key, None)
+
+
+def test_commits_are_sampled_and_come_before_the_next_generation_of_their_group():
+    """They belong to the owners of then. Other groups' commits go on waiting."""
+    sampler = CommitSampler()
+    generation = RawRecord(500, 0, 9, b"\0\2\0\1a", None)
+    said = [(b"a", b"t"), (b"b", b"t"), (b"a", b"t"), (b"a", b"u")]
+    first = [commit(number * 100, *one, number) for number, one in enumerate(said)]
+    assert [taken for one in first for taken in sampler.take(one)] == []
+    assert list(sampler.take(generation)) == [[first[2], first[3]], [generation]]
+    assert list(sampler.take(commit(1_000, b"b", b"t", 10))) == [[first[1]]]
+    assert list(sampler.take_all()) == [[commit(1_000, b"b", b"t", 10)]]
+    assert sampler.skipped == 1
