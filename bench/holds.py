@@ -1,4 +1,4 @@
-"""The cost of the queue machine: wakes of some of many held pulls, and ticks without effect."""
+"""The cost of the pull machine: wakes of some of many held pulls, and ticks without effect."""
 
 import msgspec
 from msgspec import Struct

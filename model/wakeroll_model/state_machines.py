@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from wakeroll_model import feature_levels, group_machine, queue_machine
+from wakeroll_model import feature_levels, group_machine, pull_machine
 from wakeroll_model.config import NEVER_MS, Limits
 from wakeroll_model.decisions import AnyDecision, Cause
 from wakeroll_model.group import Group, GroupSettings, Loss
@@ -84,7 +84,7 @@ MACHINES: Mapping[str, Machine] = {
     ),
     "queues": Machine(
         new=lambda name, _epoch, _loss: HeldQueue(key=name),
-        step=lambda queue, event, moment, _, around: queue_machine.step(
+        step=lambda queue, event, moment, _, around: pull_machine.step(
             queue, event, moment, around.load, around.authoritative, around.limits
         ),
         encode=msgspec.msgpack.Encoder().encode,

@@ -9,8 +9,8 @@ from wakeroll_model.config import DEFAULT_LIMITS, Limits
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.events import Arrival, Cancel, Pull, QueueEvent, Tick
 from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.pull_machine import step
 from wakeroll_model.queue import Queue
-from wakeroll_model.queue_machine import step
 from wakeroll_model.shard_clock import Moment
 from wakeroll_model.shard_load import NOTHING, Load
 

@@ -1,4 +1,4 @@
-"""The queue machine, under whatever clients, producers and observers may do to it."""
+"""The pull machine, under whatever clients, producers and observers may do to it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from tests.support.histories.queue_histories import (
     pull,
     report,
 )
-from wakeroll_model import config, invariants, queue_machine, waiting_pulls
+from wakeroll_model import config, invariants, pull_machine, waiting_pulls
 from wakeroll_model.config import DEFAULT_LIMITS, Limits
 from wakeroll_model.decisions import Cause, Rejected, Wake
 from wakeroll_model.events import Arrival, Cancel, Pull, QueueEvent, Tick
@@ -392,7 +392,7 @@ def test_an_event_that_the_machine_fails_at_leaves_the_queue_as_it_was(monkeypat
     load = running.shard.queue(ORDERS.key).load
     before = msgspec.msgpack.decode(msgspec.msgpack.encode(running.shard.queue(ORDERS.key)), strict=False)
 
-    monkeypatch.setattr(queue_machine, "_has_room", lambda _, wish, __: 1 // (wish.expression == "*"))
+    monkeypatch.setattr(pull_machine, "_has_room", lambda _, wish, __: 1 // (wish.expression == "*"))
     [refusal] = running.append(pull("a", 3, expression="paid"))
     monkeypatch.undo()
 

@@ -1,4 +1,4 @@
-"""The queue machine: it holds pulls of a queue, and wakes each of them once.
+"""The pull machine: it holds pulls of a queue, and wakes each of them once.
 
 It works as RocketMQ's PullRequestHoldService, without three of its weaknesses: a message that arrives between the read
 that found nothing and the pull is not missed (its #7358), a deadline is kept to the tick, and every pull has exactly
