@@ -42,7 +42,7 @@ def forget(turn: Turn, why: str = "") -> None:
     group = turn.group
     lost = [why] if why else []
     lost += [f"offsets of {len(group.offsets)} queues"] if group.offsets else []
-    lost += [f"offsets of {len(group.own_offsets)} clients"] if group.own_offsets else []
+    lost += [f"offsets of {len(group.broadcast_offsets)} clients"] if group.broadcast_offsets else []
     lost += ["settings"] if group.settings != GroupSettings() else []
     detail = assignment_limits.shortened(", ".join(lost))
     turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))

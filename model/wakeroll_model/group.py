@@ -260,7 +260,7 @@ class Rebalanced(Struct, array_like=True, frozen=True):
     """Number of queues that had an owner and get another one."""
 
 
-class OwnOffsets(Struct, array_like=True):
+class BroadcastOffsets(Struct, array_like=True):
     """Committed offsets of one client of a broadcasting group."""
 
     offsets: dict[Queue, int] = {}
@@ -319,7 +319,7 @@ class Group(Struct, array_like=True, kw_only=True):
     consumed: list[str] = []
     """Topics that the group has consumed: a queue added to one starts at its first message, or messages would be
     lost."""
-    own_offsets: dict[str, OwnOffsets] = {}
+    broadcast_offsets: dict[str, BroadcastOffsets] = {}
     """client_id -> its offsets, in a broadcasting group; they are kept when the client leaves."""
     resets: list[str] = []
     """request_ids of the last resets, kicks, pauses, inspections and deletions of offsets."""
@@ -399,7 +399,7 @@ class Group(Struct, array_like=True, kw_only=True):
         return not (
             self.members
             or self.offsets
-            or self.own_offsets
+            or self.broadcast_offsets
             or self.freed
             or self.emptied_ms >= 0
             or self.kicks
@@ -496,7 +496,7 @@ class Group(Struct, array_like=True, kw_only=True):
             ended.told_ms = 0  # the last fencing may never have been published
         self.listed, self.reset_at, self.filters = {}, {}, {}
         self.probed_ms = -1
-        for own in self.own_offsets.values():
+        for own in self.broadcast_offsets.values():
             own.left_ms = now_ms if own.left_ms < 0 else own.left_ms
         if self.emptied_ms < 0:
             self.emptied_ms = now_ms

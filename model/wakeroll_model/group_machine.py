@@ -22,6 +22,8 @@ from wakeroll_model import (
     admission,
     assignment_limits,
     assignments,
+    broadcast_offsets,
+    clustering_offsets,
     config,
     conflicts,
     deletions,
@@ -36,10 +38,8 @@ from wakeroll_model import (
     locks,
     membership,
     offsets,
-    own_offsets,
     pauses,
     releases,
-    shared_offsets,
     topic_changes,
 )
 from wakeroll_model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, NEVER_MS, PROFILES, Limits
@@ -105,7 +105,7 @@ def step(
     _follow(turn, handled, is_tick=is_tick)
     if group.kicks and (dismissed := membership.dismiss(turn)) is not NOTHING:
         _follow(turn, dismissed)
-    own_offsets.forget_surplus(turn)
+    broadcast_offsets.forget_surplus(turn)
     if is_tick:
         group.due_ms = _next_due_ms(turn)
     return turn.decisions
@@ -248,7 +248,7 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
     moved = sum(1 for queue, client_id in target.owners.items() if group.target.get(queue, client_id) != client_id)
     group.epoch += 1
     group.retargeted_ms = now_ms
-    shared_offsets.note_added(group, target)
+    clustering_offsets.note_added(group, target)
     topic_changes.note_idle(turn)
     group.target = target.owners
     group.note_rebalance(turn.moment.at_ms, asked[0][0], target.strategy, moved)
@@ -289,7 +289,7 @@ def _next_due_ms(turn: Turn) -> int:
         due.append(group.loss.ends_ms)
     due += [ended.until_ms for ended in islice(group.ended.values(), 1)]  # the others are due later
     due += [held.until_ms for held in group.locks.values()]
-    due += [own.left_ms + turn.forget_ms for own in group.own_offsets.values() if own.left_ms >= 0]
+    due += [own.left_ms + turn.forget_ms for own in group.broadcast_offsets.values() if own.left_ms >= 0]
     due.append(topic_changes.next_due_ms(turn))
     if group.pending:
         due.append(group.retargeted_ms + settings.settle_ms)

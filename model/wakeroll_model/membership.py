@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from wakeroll_model import (
     admission,
     assignment_limits,
+    broadcast_offsets,
     conflicts,
     deletions,
     instances,
     kicks,
-    own_offsets,
     preferences,
     releases,
     rounds,
@@ -115,7 +115,7 @@ def expire(turn: Turn) -> Outcome:
     kicks.forget(turn)
     while group.ended and now_ms >= next(iter(group.ended.values())).until_ms:
         del group.ended[next(iter(group.ended))]
-    own_offsets.forget_old(turn)
+    broadcast_offsets.forget_old(turn)
     if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= turn.forget_ms and not group.kicks:
         deletions.forget(turn)
     return combined(*outcomes)

@@ -4,12 +4,12 @@ from msgspec import UNSET
 
 from wakeroll_model import (
     assignment_limits,
+    broadcast_offsets,
     config,
     doubtful_commits,
     leader_epochs,
     learning,
     offsets_by_filter,
-    own_offsets,
 )
 from wakeroll_model.decisions import BY_THE_LOG, Offset, Rebalance, Rejected, Trigger
 from wakeroll_model.events import Commit, CommittedOffset, Reset
@@ -131,8 +131,8 @@ def _unknown(turn: Turn, event: Reset) -> str:
 
 def _wrong_of_left(turn: Turn, event: Commit, queue: Queue) -> str:
     """Return why a broadcasting client's commit for a queue that it drains is invalid; empty if it is valid."""
-    own = turn.group.own_offsets[event.client_id]
-    if not own_offsets.was_given(own, queue):
+    own = turn.group.broadcast_offsets[event.client_id]
+    if not broadcast_offsets.was_given(own, queue):
         return "never assigned to this client"
     since = own.reset_epochs.get(queue, -1)
     return f"reset in epoch {since}; the commit has epoch {event.epoch}" if event.epoch < since else ""
