@@ -3,7 +3,7 @@
 `step` runs these stages, and passes the outcome of one to the next:
 
 1. admit: is there room for one more group? (`admission`)
-2. handle: change members, offsets, locks or settings. (`membership`, `offsets`, `locks`, `topic_changes`, `releases`,
+2. handle: change members, offsets, locks or settings. (`membership`, `commits`, `locks`, `topic_changes`, `releases`,
    `failed_messages`)
 3. learn: take offsets from the log of a former era. (`learning`)
 4. retarget: compute who should own which queue, if there is a reason; revoke and assign queues. (`modes`, `target`)
@@ -24,6 +24,7 @@ from wakeroll_model import (
     assignments,
     broadcast_offsets,
     clustering_offsets,
+    commits,
     config,
     conflicts,
     deletions,
@@ -37,7 +38,6 @@ from wakeroll_model import (
     learning,
     locks,
     membership,
-    offsets,
     pauses,
     releases,
     topic_changes,
@@ -127,7 +127,7 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
         case Unregister():
             return membership.unregister(turn, event)
         case Commit():
-            offsets.commit(turn, event)
+            commits.commit(turn, event)
         case Failures():
             failed_messages.record(turn, event)
         case Report():
@@ -151,7 +151,7 @@ def _handle_request(turn: Turn, event: Request) -> Outcome:
     """Run the handler of an operator's request; return what the later stages must do."""
     match event:
         case Reset():
-            return offsets.reset(turn, event)
+            return commits.reset(turn, event)
         case Kick():
             return kicks.kick(turn, event)
         case Delete():

@@ -7,9 +7,9 @@ recorded as a reset by the route.
 from collections.abc import Collection, Iterable, Mapping
 
 from wakeroll_model import broadcast_offsets, clustering_offsets, config, offsets_by_filter
+from wakeroll_model.commits import begin_epoch
 from wakeroll_model.events import Route, RoutedQueue
 from wakeroll_model.group import Doubt, Group
-from wakeroll_model.offsets import begin_epoch
 from wakeroll_model.queue import Queue
 from wakeroll_model.turn import NOTHING, Outcome, Turn, combined, sending
 
