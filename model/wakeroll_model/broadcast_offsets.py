@@ -25,31 +25,31 @@ def start(group: Group, client_id: str, queue: Queue) -> Start:
 def consumed_topics(own: BroadcastOffsets) -> set[str]:
     """Return the topics that a client has consumed: a queue added to one starts at its first message."""
     # Not only the queues that it has now: when a queue was added, the client may have been away, or the topic deleted.
-    return set(map(_topic_of, own.given)) | {queue.topic for queue in own.offsets}
+    return set(map(_topic_of, own.assigned_below)) | {queue.topic for queue in own.offsets}
 
 
-def was_given(own: BroadcastOffsets, queue: Queue) -> bool:
+def was_assigned(own: BroadcastOffsets, queue: Queue) -> bool:
     """Return whether a queue was ever assigned to a client; a topic only gets new queues with higher numbers."""
-    return queue.queue_id < own.given.get(_name(queue), 0)
+    return queue.queue_id < own.assigned_below.get(_name(queue), 0)
 
 
-def note_given(own: BroadcastOffsets, queues: Iterable[Queue]) -> None:
+def note_assigned(own: BroadcastOffsets, queues: Iterable[Queue]) -> None:
     """Note that these queues were assigned to a client."""
     for queue in queues:
         name = _name(queue)
-        own.given[name] = max(own.given.get(name, 0), queue.queue_id + 1)
+        own.assigned_below[name] = max(own.assigned_below.get(name, 0), queue.queue_id + 1)
 
 
 def start_over(own: BroadcastOffsets, topic: str, queues: Iterable[Queue]) -> None:
     """Treat the queues of a recreated topic as if they had been assigned to the client before."""
-    if topic in map(_topic_of, own.given):
-        _forget_given(own, (topic,))
-        note_given(own, queues)
+    if topic in map(_topic_of, own.assigned_below):
+        _forget_assigned(own, (topic,))
+        note_assigned(own, queues)
 
 
 def start_at_first(group: Group, own: BroadcastOffsets, topic: str, queues: Iterable[Queue]) -> None:
     """Start the queues of a topic that was created again after the client consumed it at their first messages."""
-    if topic in map(_topic_of, own.given):
+    if topic in map(_topic_of, own.assigned_below):
         for queue in queues:
             if queue not in own.offsets:
                 own.added[queue] = group.epoch
@@ -125,15 +125,15 @@ def forget_surplus(turn: Turn) -> None:
 def forget_topics(group: Group, topics: Collection[str]) -> None:
     """Forget the offsets of deleted topics."""
     for own in group.broadcast_offsets.values():
-        _forget_given(own, topics)
+        _forget_assigned(own, topics)
         own.awaited = [topic for topic in own.awaited if topic not in topics]
         for kept in (own.added, own.offsets, own.reset_epochs, own.leader_epochs):
             for queue in [queue for queue in kept if queue.topic in topics]:
                 del kept[queue]
 
 
-def _forget_given(own: BroadcastOffsets, topics: Collection[str]) -> None:
-    own.given = {name: count for name, count in own.given.items() if _topic_of(name) not in topics}
+def _forget_assigned(own: BroadcastOffsets, topics: Collection[str]) -> None:
+    own.assigned_below = {name: count for name, count in own.assigned_below.items() if _topic_of(name) not in topics}
 
 
 def _name(queue: Queue) -> str:

@@ -55,7 +55,7 @@ def join(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         reset_epochs = group.broadcast_offsets[client_id].reset_epochs
         for queue in islice(assignment_limits.fitting(claimed), max(0, turn.broadcast_room.left)):
             member.owned[queue] = group.epoch if reset_epochs.get(queue, -1) > member.shown_epoch else 0
-        broadcast_offsets.note_given(group.broadcast_offsets[client_id], member.owned)
+        broadcast_offsets.note_assigned(group.broadcast_offsets[client_id], member.owned)
         turn.broadcast_room.take(len(member.owned))
     _give(turn, client_id)
     return sending((client_id,))
@@ -222,9 +222,9 @@ def _give(turn: Turn, client_id: str) -> Outcome:
         del member.owned[queue]
     for queue in sorted(wanted - member.owned.keys()):
         member.owned[queue] = group.epoch
-        if queue.topic in consumed and not broadcast_offsets.was_given(own, queue) and queue not in own.offsets:
+        if queue.topic in consumed and not broadcast_offsets.was_assigned(own, queue) and queue not in own.offsets:
             own.added[queue] = group.epoch
-    broadcast_offsets.note_given(own, member.owned)
+    broadcast_offsets.note_assigned(own, member.owned)
     if own.awaited:
         own.awaited = sorted(set(own.awaited) - {queue.topic for queue in member.owned})
     if is_limited:

@@ -59,5 +59,5 @@ def withdraw(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     if len(beat.owned) >= len(member.owned) or beat.epoch < turn.group.epoch - turn.group.epoch % ERA_EPOCHS:
         return NOTHING
     owned = frozenset(beat.owned)
-    claimed = sorted(queue for queue, given in member.owned.items() if given == 0 and queue not in owned)
+    claimed = sorted(queue for queue, epoch in member.owned.items() if epoch == 0 and queue not in owned)
     return free(turn, {queue: "removed" for queue in claimed if queue not in member.revoking})

@@ -500,7 +500,7 @@ class Client:
         aligned = self._holding.align(
             assigned
             for assigned in assignment.queues
-            if assigned.queue not in revoke and (assigned.given or not claims or assigned.queue in held)
+            if assigned.queue not in revoke and (assigned.assigned_epoch or not claims or assigned.queue in held)
         )
         outputs: list[Output] = []
         others = tuple(assignment.others or ())

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Set
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from wakeroll_model import config, offsets_by_filter
 from wakeroll_model.client_actions import Give
@@ -16,7 +16,7 @@ class ClientQueue(Struct):
     """A queue, from its assignment to its release."""
 
     give: Give
-    given: int
+    assigned_epoch: int = field(name="given")
     """The newest epoch in which the queue is known to be assigned."""
     acknowledged: int | None
     """The committed offset; None if this client knows of none."""
@@ -165,8 +165,8 @@ class Holding:
             if assigned is not None and assigned.start.offset is None and held.least is not None:
                 # First offsets are committed. A coordinator that has no offset has lost it, and has not assigned the
                 # queue again.
-                held.given = max(held.given, assigned.given)
-            following = assigned if assigned and assigned.given > held.given else None
+                held.assigned_epoch = max(held.assigned_epoch, assigned.assigned_epoch)
+            following = assigned if assigned and assigned.assigned_epoch > held.assigned_epoch else None
             held.outdated |= following is not None
             if held.draining:  # drain it to its end: the application does not know of the assignments in between
                 changed |= held.following != following
@@ -179,9 +179,9 @@ class Holding:
     def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
         """Add a queue that the client did not have, for this instance."""
         self.changes += 1
-        give = Give(assigned.queue, assigned.start, assigned.given, instance_id)
+        give = Give(assigned.queue, assigned.start, assigned.assigned_epoch, instance_id)
         self._held[assigned.queue] = ClientQueue(
-            give, assigned.given, assigned.start.offset, ahead=assigned.start.ahead
+            give, assigned.assigned_epoch, assigned.start.offset, ahead=assigned.start.ahead
         )
         return give
 
@@ -287,7 +287,7 @@ class Holding:
         self.changes += 1
         for entry in offsets:
             held = self._held.get(entry.queue)
-            if held is None or epoch < held.given or _is_before(entry.leader_epoch, held.since_epoch):
+            if held is None or epoch < held.assigned_epoch or _is_before(entry.leader_epoch, held.since_epoch):
                 continue
             held.least = held.acknowledged = max(held.acknowledged or 0, entry.offset)
             held.leader_epochs = _from(held.leader_epochs, entry.offset)

@@ -132,7 +132,7 @@ def _unknown(turn: Turn, event: Reset) -> str:
 def _wrong_of_left(turn: Turn, event: Commit, queue: Queue) -> str:
     """Return why a broadcasting client's commit for a queue that it drains is invalid; empty if it is valid."""
     own = turn.group.broadcast_offsets[event.client_id]
-    if not broadcast_offsets.was_given(own, queue):
+    if not broadcast_offsets.was_assigned(own, queue):
         return "never assigned to this client"
     since = own.reset_epochs.get(queue, -1)
     return f"reset in epoch {since}; the commit has epoch {event.epoch}" if event.epoch < since else ""
@@ -163,5 +163,5 @@ def _wrong(turn: Turn, event: Commit, entry: CommittedOffset, sharing: Sharing, 
         return _wrong_of_left(turn, event, queue)
     if queue in member.revoking and member.revoking[queue].was_reset:
         return "reset while it is being revoked"
-    given = member.owned[queue]
-    return f"assigned in epoch {given}; the commit has epoch {event.epoch}" if event.epoch < given else ""
+    assigned = member.owned[queue]
+    return f"assigned in epoch {assigned}; the commit has epoch {event.epoch}" if event.epoch < assigned else ""

@@ -120,7 +120,7 @@ class _LastHandover(Struct):
     owner: str | None = None
     last_owner: str | None = None
     """The last owner; None if the queue never had one, or was forgotten with its group."""
-    given: int = 0
+    assigned_epoch: int = 0
     claimed: bool = False
     """Whether the owner may have claimed it after a loss of state: then it may count as assigned in epoch 0."""
 
@@ -157,7 +157,7 @@ class OwnershipRule(DecisionRule):
             queues = groups.setdefault(decision.group_id, {})
             if whole or decision.queue in queues:
                 held = queues.setdefault(decision.queue, _LastHandover())
-                held.given, held.claimed = decision.epoch, False
+                held.assigned_epoch, held.claimed = decision.epoch, False
         elif isinstance(decision, Offset) and decision.mode == "clustering":
             told = groups.get(decision.group_id, {}).get(decision.queue, _LastHandover() if whole else None)
             if told is not None:
@@ -362,23 +362,23 @@ def _wrong_in_chain(held: _LastHandover, handover: Handover) -> Iterator[str]:
 
 
 def _wrong_in(assignment: Assignment, queues: dict[Queue, _LastHandover], whole: bool) -> Iterator[str]:
-    given = {one.queue: one.given for one in assignment.queues if whole or one.queue in queues}
+    assigned = {one.queue: one.assigned_epoch for one in assignment.queues if whole or one.queue in queues}
     owned = {queue for queue, held in queues.items() if held.owner == assignment.client_id}
-    for queue in sorted(given.keys() - owned):
+    for queue in sorted(assigned.keys() - owned):
         owner = queues[queue].owner if queue in queues else None
         yield f"it lists {queue}, but the owner is {owner}"
-    for queue in sorted(owned - given.keys() - set(assignment.revoke)):
+    for queue in sorted(owned - assigned.keys() - set(assignment.revoke)):
         yield f"it does not list {queue}, which the client owns"
-    for queue in sorted(given.keys() & owned):
-        if given[queue] != queues[queue].given and not (queues[queue].claimed and given[queue] == 0):
-            yield f"`given` of {queue} is {given[queue]}; expected {queues[queue].given}"
+    for queue in sorted(assigned.keys() & owned):
+        if assigned[queue] != queues[queue].assigned_epoch and not (queues[queue].claimed and assigned[queue] == 0):
+            yield f"`given` of {queue} is {assigned[queue]}; expected {queues[queue].assigned_epoch}"
 
 
 def _wrong_in_commit(held: _LastHandover, offset: Offset) -> Iterator[str]:
     if held.owner != offset.client_id:
         yield f"the commit is from {offset.client_id}; expected {held.owner}, the owner"
-    if offset.epoch < held.given and not held.claimed:
-        yield f"the commit has epoch {offset.epoch}; expected at least {held.given}"
+    if offset.epoch < held.assigned_epoch and not held.claimed:
+        yield f"the commit has epoch {offset.epoch}; expected at least {held.assigned_epoch}"
 
 
 def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator[str]:

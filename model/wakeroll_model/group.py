@@ -269,7 +269,7 @@ class BroadcastOffsets(Struct, array_like=True):
     it."""
     left_ms: int = -1
     """The shard's clock when the client left; -1 while it is a member."""
-    given: dict[str, int] = {}
+    assigned_below: dict[str, int] = {}
     """``topic@broker`` -> one above the highest queue_id that was assigned; a queue from there on was added later."""
     reset_epochs: dict[Queue, int] = {}
     """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""

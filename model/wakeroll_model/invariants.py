@@ -114,16 +114,16 @@ def broken_state(group: Group) -> list[str]:
     )
     found += (f"{queue} is free and has an owner" for queue in sorted(group.owners.keys() & group.freed.keys()))
     for client_id, member in group.members.items():
-        for queue, given in sorted(member.owned.items()):
-            if not 0 <= given <= group.epoch:
-                found.append(f"{queue} was assigned in epoch {given}; expected at most {group.epoch}")
+        for queue, since in sorted(member.owned.items()):
+            if not 0 <= since <= group.epoch:
+                found.append(f"{queue} was assigned in epoch {since}; expected at most {group.epoch}")
         for queue, revocation in sorted(member.revoking.items()):
             if queue not in member.owned:
                 found.append(f"{queue} is revoked from {client_id}, which does not own it")
             elif not member.owned[queue] < revocation.epoch <= group.epoch:
-                given = member.owned[queue]
+                since = member.owned[queue]
                 found.append(
-                    f"{queue} is revoked in epoch {revocation.epoch}; expected one above {given}, the epoch of its "
+                    f"{queue} is revoked in epoch {revocation.epoch}; expected one above {since}, the epoch of its "
                     f"assignment, and at most {group.epoch}"
                 )
         if member.sent_epoch > group.epoch:

@@ -12,13 +12,13 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.turn import NOTHING, Outcome, Turn, sending
 
 
-def grant(turn: Turn, queue: Queue, client_id: str, given: int) -> None:
-    """Make a client the owner of a free queue; `given` is the epoch of the assignment."""
+def grant(turn: Turn, queue: Queue, client_id: str, assigned_epoch: int) -> None:
+    """Make a client the owner of a free queue; `assigned_epoch` is the epoch of the assignment."""
     group = turn.group
     assert queue not in group.owners, f"{queue} would have two owners, {group.owners[queue]} and {client_id}"
     freed = group.freed.pop(queue, None)
     group.owners[queue] = client_id
-    group.members[client_id].owned[queue] = given
+    group.members[client_id].owned[queue] = assigned_epoch
     how, before = (freed.how, freed.client_id) if freed else ("first", None)
     group.received[queue] = Received(group.epoch, turn.moment.at_ms, how, before)
     record(turn, queue, freed, client_id)

@@ -214,7 +214,7 @@ def test_a_claim_after_a_loss_of_state_breaks_no_rule():
     commit = Commit(group_id="billing", client_id="b", instance_id="b1", epoch=7, offsets=offsets)
     history.append(commit)
 
-    given = [[one.given for one in each.queues] for each in decisions_of(Assignment, history.decisions)]
+    given = [[one.assigned_epoch for one in each.queues] for each in decisions_of(Assignment, history.decisions)]
     assert (given[-1], len(decisions_of(Offset, history.decisions))) == ([0, 0], 1)
     assert invariants.broken(history.decisions) == []
 

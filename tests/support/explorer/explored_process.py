@@ -345,7 +345,7 @@ class _Run:
         listed = {one.queue for one in assignment.queues} - set(assignment.revoke)
         for queue in sorted(client.readable().keys() - listed):
             self.broken.append(f"{self.before.client_id} reads {queue}, which its newest assignment does not list")
-        claimed = {one.queue for one in assignment.queues if one.given == 0}
+        claimed = {one.queue for one in assignment.queues if one.assigned_epoch == 0}
         for queue in sorted(listed - claimed - client.readable().keys() - set(client.draining())):
             self.broken.append(f"{self.before.client_id} leaves {queue}, which its newest assignment lists")
 

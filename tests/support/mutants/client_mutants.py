@@ -40,7 +40,7 @@ MUTANTS = (
       "        return [*commits, self._heartbeat(now_ms), *self._give(again)]",
       "        return [*commits, *self._give(again)]", COMING),
     M("client does not begin again", "What is given again is drained, and begun where it is said.", "client_queues",
-      "            following = assigned if assigned and assigned.given > held.given else None", "            following = None", RESET),
+      "            following = assigned if assigned and assigned.assigned_epoch > held.assigned_epoch else None", "            following = None", RESET),
     M("client reads on after a reset", "What is given again is begun again.", "client_queues",
       "            elif assigned is None or following:", "            elif assigned is None:", RESET),
     M("what was given again is committed", "How far the giving before a reset came counts no more.", "client_queues",

@@ -43,7 +43,7 @@ MUTANTS = (
     M("an old life commits", "A commit is good only if it comes from the right instance.",
       "commits", '    if event.instance_id != member.instance_id:', "    if False:", FORGED),
     M("a commit of an older giving counts", "A commit is good only from the epoch on that the queue was given in.",
-      "commits", " if event.epoch < given else \"\"", " if False else \"\"", FORGED),
+      "commits", " if event.epoch < assigned else \"\"", " if False else \"\"", FORGED),
     M("starts at the first message", "A queue starts at its committed offset.",
       "clustering_offsets", "    if queue in group.offsets:", "    if False:", COMING),
     M("commits are taken in silence", "Every commit that advances an offset is on record.",
