@@ -10,13 +10,13 @@ from bench.population import TOPIC, Population
 from bench.text_tables import both, duration, table, times
 from wakeroll_model import group_machine
 from wakeroll_model.decisions import Cause
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import AnyEvent, Heartbeat
 from wakeroll_model.group import Group
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_clock import Moment
-from wakeroll_model.state_machines import MACHINES
 
 QUEUES_EACH = 4
 """Queues that a client owns, and its heartbeat lists."""

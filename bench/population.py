@@ -6,6 +6,7 @@ from msgspec import structs
 
 from bench.control_topic import ControlTopic
 from wakeroll_model.decisions import AnyDecision, Assignment
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import (
     AnyEvent,
     Commit,
@@ -21,7 +22,6 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state, encode_state
-from wakeroll_model.state_machines import MACHINES
 
 TOPIC = "wakeroll.groups"
 START_MS = 1_700_000_000_000

@@ -4,9 +4,9 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from wakeroll_model import config
+from wakeroll_model.entity_machines import Entity, Machine
 from wakeroll_model.events import Route
 from wakeroll_model.shard_state import ShardState
-from wakeroll_model.state_machines import Entity, Machine
 
 
 class RouteReaders:

@@ -10,6 +10,7 @@ from wakeroll_model import config, feature_levels, routine_beats, valid_keys
 from wakeroll_model.config import NEVER_MS
 from wakeroll_model.deadlines import Deadlines
 from wakeroll_model.decisions import AnyDecision, Cause, Rejected
+from wakeroll_model.entity_machines import MACHINES, Around, Entity
 from wakeroll_model.events import (
     AnyEvent,
     Commit,
@@ -35,7 +36,6 @@ from wakeroll_model.shard_entities import Entities
 from wakeroll_model.shard_load import Load
 from wakeroll_model.shard_state import Growth, ShardState, WrongPartitions, decode_state, encode_state
 from wakeroll_model.signing import SIGNED_BY, Admitted, Signatures, admit, new_signers
-from wakeroll_model.state_machines import MACHINES, Around, Entity
 
 _KEEP_TOPICS = (Commit, Failures, Lock, Unlock)
 """Events that change no subscription and no target: the topics that a group follows stay the same."""

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from wakeroll_model import config, ed25519
 from wakeroll_model.decisions import AnyDecision, Rejected
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import (
     AnyEvent,
     Arrival,
@@ -45,7 +46,6 @@ from wakeroll_model.signing import (
     admit,
     new_signers,
 )
-from wakeroll_model.state_machines import MACHINES
 
 GROUPS, QUEUES = "wakeroll.groups", "wakeroll.queues"
 PARTITION = partition_of(b"billing", 4)

@@ -16,13 +16,13 @@ from tests.support.explorer.memory import Memory
 from wakeroll_model import invariants
 from wakeroll_model.config import GRACE_EVERY_MS, NEVER_MS
 from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Cause, Rejected
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import AnyEvent, Tick
 from wakeroll_model.group import Group
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record, entity_of
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import ShardState
-from wakeroll_model.state_machines import MACHINES
 
 GROUP = "group"
 MACHINE = MACHINES["groups"]
