@@ -8,8 +8,8 @@ from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.jar_sums import JarsMissing
 from wakeroll_pipeline.spark.s3_classes import s3_session_jars
 from wakeroll_pipeline.spark.storage_confs import uses_s3
-from wakeroll_pipeline.storage.conditional_writes import refuse_unconditional
 from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.storage.write_probes import refuse_unconditional
 
 
 def storage_checks(settings: Settings) -> Iterator[Check]:

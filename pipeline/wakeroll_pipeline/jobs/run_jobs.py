@@ -59,7 +59,7 @@ from wakeroll_pipeline.runtime.stop_signals import StopSignals
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sources.kafka_source import kafka_options
 from wakeroll_pipeline.spark.session import jvm_of
-from wakeroll_pipeline.storage.conditional_writes import refuse_unconditional
+from wakeroll_pipeline.storage.write_probes import refuse_unconditional
 
 log = logging.getLogger("wakeroll.run")
 
