@@ -15,8 +15,8 @@ from wakeroll_pipeline.ledger.tables import ensure_tables
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.recovery.batch_files import discard_incomplete
 from wakeroll_pipeline.recovery.checkpoint_state import furthest, has_batches, progress_of
-from wakeroll_pipeline.recovery.record_turn import Turn
 from wakeroll_pipeline.recovery.snapshots import SnapshotWriter
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.deciding_queries import queries_of
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks
 from wakeroll_pipeline.settings import Settings
@@ -51,7 +51,7 @@ class Recorder:
         self._settings = settings
         self._metrics = metrics
         self._locks = locks
-        self._turn: Turn | None = None
+        self._turn: WriteTurn | None = None
         """The turn of this process; None before it is taken."""
         self._is_begun = False
         self._schedule = SnapshotSchedule(settings, started_ms)
@@ -77,7 +77,7 @@ class Recorder:
         settings, tables = self._settings, self._metrics.tables
         if self._turn is None:
             ensure_tables(self._spark, settings.warehouse, settings.keep_versions_ms)
-            self._turn = Turn(settings, self._locks.turn_lease)
+            self._turn = WriteTurn(settings, self._locks.turn_lease)
         turn = self._turn
         discard_incomplete(settings.checkpoint(turn.checkpoint))
         topics = settings.connection.topics

@@ -32,7 +32,7 @@ _KEPT = 2
 """Checkpoints of earlier turns that are kept."""
 
 
-class Turn:
+class WriteTurn:
     """The right of this process to write the tables. Without a lease, a locked file gives it for ever."""
 
     def __init__(self, settings: Settings, lease: ProcessLease | None = None) -> None:
@@ -130,5 +130,5 @@ def begin_recording_again(settings: Settings, stack: ExitStack) -> None:
         LeaseLost, Fenced: another process writes them since.
         NotReachable, StorageFailed: no broker answered, or a store did not.
     """
-    Turn(settings, stack.enter_context(process_locks(settings, [RECORD])).turn_lease)
+    WriteTurn(settings, stack.enter_context(process_locks(settings, [RECORD])).turn_lease)
     set_aside_recordings(settings)
