@@ -25,7 +25,7 @@ from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 log = logging.getLogger("wakeroll.run")
 
 
-class Recorder:
+class Recording:
     """The query `record` of this process, and the snapshots that it takes."""
 
     def __init__(
