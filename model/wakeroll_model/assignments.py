@@ -34,7 +34,7 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
         member = group.members[client_id]
         revoke = sorted({*member.revoking, *assignment_limits.first_claims(claims.get(client_id, ()), member.owned)})
         member.sent_epoch = group.epoch
-        turn.say(
+        turn.emit(
             Assignment(
                 group_id=group.group_id,
                 client_id=client_id,

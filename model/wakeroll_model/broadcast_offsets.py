@@ -87,7 +87,7 @@ def reset(turn: Turn, queue: Queue, offset: int, client_id: str, why: str, by: s
     has_it = member is not None and queue in member.owned
     if member is not None and has_it:
         member.owned[queue] = group.epoch
-    turn.say_reset(queue, offset, client_id, "broadcasting", why, by)
+    turn.emit_reset(queue, offset, client_id, "broadcasting", why, by)
     return frozenset((client_id,)) if has_it else frozenset()
 
 
@@ -97,7 +97,7 @@ def delete(turn: Turn, queue: Queue, client_id: str, why: str, by: str) -> None:
     offset = own.offsets.pop(queue)
     own.leader_epochs.pop(queue, None)
     own.reset_epochs[queue] = turn.group.epoch
-    turn.say_reset(queue, offset, client_id, "broadcasting", why, by, is_deleted=True)
+    turn.emit_reset(queue, offset, client_id, "broadcasting", why, by, is_deleted=True)
 
 
 # --- what is forgotten ---

@@ -86,7 +86,7 @@ def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str, leader_epoch
             member.reset[queue] = group.epoch
         else:
             member.revoking[queue].was_reset = True
-    turn.say_reset(queue, offset, owner or "", "clustering", why, by, leader_epoch)
+    turn.emit_reset(queue, offset, owner or "", "clustering", why, by, leader_epoch)
     return frozenset((owner,)) if owner is not None and starts_again else frozenset()
 
 
@@ -100,4 +100,4 @@ def delete(turn: Turn, queue: Queue, why: str, by: str) -> None:
     group.reset_epochs[queue] = group.epoch
     offsets_by_filter.forget(group, (queue,))
     group.doubts.pop(queue, None)
-    turn.say_reset(queue, offset, "", "clustering", why, by, is_deleted=True)
+    turn.emit_reset(queue, offset, "", "clustering", why, by, is_deleted=True)

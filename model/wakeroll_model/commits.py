@@ -54,7 +54,7 @@ def commit(turn: Turn, event: Commit) -> None:
             offset, leader_epoch = before, epoch_before
         if is_news or now_ahead != ahead:
             sharing.commit(turn, event.client_id, entry.queue, offset, leader_epoch, now_ahead)
-            turn.say(
+            turn.emit(
                 Offset(
                     group_id=group.group_id,
                     queue=entry.queue,
@@ -70,7 +70,7 @@ def commit(turn: Turn, event: Commit) -> None:
             )
     if bad:
         detail = f"commit of {event.client_id!r} rejected: {'; '.join(bad)}"[: config.MAX_DETAIL]
-        turn.say(Rejected(rule="commit", detail=detail, group_id=group.group_id, client_id=event.client_id))
+        turn.emit(Rejected(rule="commit", detail=detail, group_id=group.group_id, client_id=event.client_id))
 
 
 def reset(turn: Turn, event: Reset) -> Outcome:
@@ -103,7 +103,7 @@ def begin_epoch(turn: Turn, trigger: Trigger, queues: int, note: str) -> None:
         group.remind(group.emptied_ms + turn.forget_ms)
     strategy, size = offsets_of(group).describe_reset(group, queues)
     group.note_rebalance(turn.moment.at_ms, trigger, strategy, moved=0)
-    turn.say(
+    turn.emit(
         Rebalance(
             group_id=group.group_id,
             epoch=group.epoch,

@@ -45,7 +45,7 @@ def forget(turn: Turn, why: str = "") -> None:
     lost += [f"offsets of {len(group.broadcast_offsets)} clients"] if group.broadcast_offsets else []
     lost += ["settings"] if group.settings != GroupSettings() else []
     detail = assignment_limits.shortened(", ".join(lost))
-    turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))
+    turn.emit(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))
     group.clear()
 
 

@@ -189,11 +189,11 @@ def _configure(turn: Turn, event: Configure) -> Outcome:
             f"session_timeout_ms would be {settings.session_timeout_ms}; it must be at least {BEATS_PER_SESSION} times "
             f"heartbeat_ms ({settings.heartbeat_ms})"
         )
-        turn.say(Rejected(rule="settings", detail=detail, group_id=group.group_id))
+        turn.emit(Rejected(rule="settings", detail=detail, group_id=group.group_id))
         return NOTHING
     more = settings.bytes - group.settings.bytes
     if full := admission.no_room(turn, more):
-        turn.say(Rejected(rule="limit", detail=full, group_id=group.group_id))
+        turn.emit(Rejected(rule="limit", detail=full, group_id=group.group_id))
         return NOTHING
     group.bytes += more
     before, group.settings = group.settings, settings
@@ -252,7 +252,7 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
     topic_changes.note_idle(turn)
     group.target = target.owners
     group.note_rebalance(turn.moment.at_ms, asked[0][0], target.strategy, moved)
-    turn.say(
+    turn.emit(
         Rebalance(
             group_id=group.group_id,
             epoch=group.epoch,

@@ -179,4 +179,4 @@ def _life(client_id: str, instance_id: str) -> str:
 
 def _fence(turn: Turn, client_id: str, instance_id: str, reason: FencedReason, by: str = "") -> None:
     group_id = turn.group.group_id
-    turn.say(Fenced(group_id=group_id, client_id=client_id, instance_id=instance_id, reason=reason, by=by))
+    turn.emit(Fenced(group_id=group_id, client_id=client_id, instance_id=instance_id, reason=reason, by=by))

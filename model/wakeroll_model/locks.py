@@ -59,6 +59,6 @@ def _owns(turn: Turn, event: events.Lock | events.Unlock, queue: Queue) -> bool:
 
 
 def _say(turn: Turn, client_id: str, queue: Queue, outcome: LockOutcome, until_ms: int | None = None) -> None:
-    turn.say(
+    turn.emit(
         LockAnswer(group_id=turn.group.group_id, client_id=client_id, queue=queue, outcome=outcome, until_ms=until_ms)
     )

@@ -74,7 +74,7 @@ def unregister(turn: Turn, event: Unregister) -> Outcome:
         detail = (
             f"the secret does not match instance_id {event.instance_id!r}; expected the secret that it was made from"
         )
-        turn.say(Rejected(rule="secret", detail=detail, group_id=group.group_id, client_id=event.client_id))
+        turn.emit(Rejected(rule="secret", detail=detail, group_id=group.group_id, client_id=event.client_id))
         return NOTHING
     member = group.members.get(event.client_id)
     if member is not None and member.instance_id == event.instance_id:
@@ -357,7 +357,7 @@ def _note_if_empty(turn: Turn) -> None:
     if not group.members:
         group.emptied_ms = turn.moment.now_ms
         group.remind(group.emptied_ms + turn.forget_ms)
-        turn.say(Membership(group_id=group.group_id, client_id="", change="emptied", epoch=group.epoch))
+        turn.emit(Membership(group_id=group.group_id, client_id="", change="emptied", epoch=group.epoch))
 
 
 def _say(turn: Turn, client_id: str, member: Member, change: Change, detail: str = "") -> None:

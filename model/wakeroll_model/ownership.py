@@ -62,7 +62,7 @@ def record(turn: Turn, queue: Queue, freed: Freed | None, to: str | None) -> Non
     """Record a hand-over: the last owner and how the queue was freed, if it ever had an owner, and the new owner."""
     if freed is not None:
         freed.epoch = turn.group.epoch
-    turn.say(
+    turn.emit(
         Handover(
             group_id=turn.group.group_id,
             queue=queue,

@@ -27,7 +27,7 @@ def pause(turn: Turn, event: Pause) -> Outcome:
     owned = {queue for member in group.members.values() for queue in member.owned}
     # A member that has not received its assignment shows an older epoch, and is sent it again.
     commits.begin_epoch(turn, "pause", len(owned), detail)
-    turn.say(
+    turn.emit(
         Membership(
             group_id=group.group_id,
             client_id="",
