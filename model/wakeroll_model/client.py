@@ -114,7 +114,7 @@ class Client:
         self._former: Unregister | None = None
         """The event that ends the instance before, until it was sent a second time or an assignment shows its end."""
         self._leaving = False
-        self._was_deaf = False
+        self._was_lagging = False
         """Whether the client could not read its inbox for a session while it had no queues."""
         self._holding = Holding(self._filter_of)
         self.others: tuple[OtherFilter, ...] = ()
@@ -158,7 +158,7 @@ class Client:
         self.epoch = self.round = -1
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = self._session_before_ms = config.SESSION_TIMEOUT_MS
-        self._leaving = self._was_deaf = False
+        self._leaving = self._was_lagging = False
         self._describes, self._describes_until_ms = True, NEVER_MS
         self._acknowledged_ms = self._stated_ms = now_ms
         return [*former, self._heartbeat(now_ms)]
@@ -211,7 +211,7 @@ class Client:
             return silent
         match decision:
             case Assignment() if self._is_mine(decision) and self._is_in and decision.epoch >= self.epoch:
-                return self._drop("deaf") if self._was_deaf else self._obey(decision, now_ms)
+                return self._drop("deaf") if self._was_lagging else self._obey(decision, now_ms)
             case Fenced() if self._is_mine(decision):
                 return self._drop("left" if self._leaving else decision.reason, decision.by)
             case Rejected() if self._is_about_me(decision):
@@ -364,7 +364,7 @@ class Client:
         """
         if self._is_in and self._holding.queues():
             return self._drop("deaf")
-        self._was_deaf = self._is_in
+        self._was_lagging = self._is_in
         return []
 
     def start_over(self) -> list[Output]:

@@ -72,7 +72,7 @@ LOCK_MS = 60_000
 # --- the memory of a group ---
 ENDED_MS = MAX_SESSION_MS
 """An ended instance is remembered for this long after its last record, ms: a record may be late by a session."""
-DEAF_SESSIONS = 2
+LAGGING_SESSIONS = 2
 """A member that could receive its assignment for this many sessions and did not is evicted; its client notices
 earlier."""
 EVIDENCE_ROUNDS = 3

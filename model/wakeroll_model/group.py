@@ -85,10 +85,10 @@ class Member(Struct, array_like=True, kw_only=True):
     """Queue -> epoch of its assignment, for all queues that the member owns, with those that it must release."""
     revoking: dict[Queue, Revocation] = {}
     """Queues that the member owns and must release."""
-    unheard_since_ms: int = -1
+    lagging_since_ms: int = -1
     """The shard's clock when the member first failed to show an assignment that others received; -1 if it has not
     failed."""
-    unheard_epoch: int = -1
+    lagging_epoch: int = -1
     """Epoch of the assignment that the member had not received at that time; -1 if none."""
     bytes: int = 0
     """Size of its heartbeat, as far as the client chooses it, in bytes."""
@@ -112,7 +112,7 @@ class Member(Struct, array_like=True, kw_only=True):
     """Digest of the heartbeat that `routine_beats` lists for it; empty if there is none."""
     shown_round: int = -1
     """The highest round that a heartbeat of it has shown; -1 if none, as of a client that does not know rounds."""
-    unheard_round: int = -1
+    lagging_round: int = -1
     """The group's round when the member first failed to show its newest assignment, by `rounds`; -1 if it has not
     failed."""
     joined_ms: int = -1

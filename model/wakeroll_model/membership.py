@@ -15,7 +15,7 @@ from wakeroll_model import (
     rounds,
     topic_changes,
 )
-from wakeroll_model.config import DEAF_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
+from wakeroll_model.config import LAGGING_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
 from wakeroll_model.decisions import Change, FencedReason, How, Membership, Rejected
 from wakeroll_model.events import Heartbeat, Unregister
 from wakeroll_model.group import EndedInstance, Group, Kicked, Loss, Member
@@ -155,11 +155,11 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     rounds.note(turn, beat, member)
     probed = NOTHING
     if beat.epoch < member.sent_epoch:
-        if _is_deaf(turn, member):
-            return _evict_deaf(turn, beat.client_id, member)
+        if _is_lagging(turn, member):
+            return _evict_lagging(turn, beat.client_id, member)
         probed = rounds.probe(turn, beat.client_id, member)
-    elif member.unheard_since_ms >= 0 or member.unheard_round >= 0:
-        member.unheard_since_ms = member.unheard_round = -1
+    elif member.lagging_since_ms >= 0 or member.lagging_round >= 0:
+        member.lagging_since_ms = member.lagging_round = -1
     changed = preferences.store(turn, beat, member)
     target_stands = not (group.pending or changed.triggers)
     if beat.about is not None and beat.about != member.about:
@@ -245,7 +245,7 @@ def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
 # --- what a heartbeat shows ---
 
 
-def _is_deaf(turn: Turn, member: Member) -> bool:
+def _is_lagging(turn: Turn, member: Member) -> bool:
     """Return whether a member has not shown its newest assignment although it could have received it for two sessions.
 
     Log time does not show when a decision was published. The rounds that other members show prove it. The two sessions
@@ -256,12 +256,12 @@ def _is_deaf(turn: Turn, member: Member) -> bool:
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if turn.level >= 3:
-        return rounds.is_deaf(turn, member)
+        return rounds.is_lagging(turn, member)
     if group.heard_epoch < member.sent_epoch:
         return False
-    if member.unheard_since_ms < 0 or member.shown_epoch >= member.unheard_epoch:
-        member.unheard_since_ms, member.unheard_epoch = now_ms, member.sent_epoch
-    return now_ms - member.unheard_since_ms > DEAF_SESSIONS * group.session_of(member)
+    if member.lagging_since_ms < 0 or member.shown_epoch >= member.lagging_epoch:
+        member.lagging_since_ms, member.lagging_epoch = now_ms, member.sent_epoch
+    return now_ms - member.lagging_since_ms > LAGGING_SESSIONS * group.session_of(member)
 
 
 def _trust(group: Group, loss: Loss, beat: Heartbeat, member: Member) -> None:
@@ -278,11 +278,11 @@ def _never_given(group: Group, beat: Heartbeat) -> str:
 # --- members that go ---
 
 
-def _evict_deaf(turn: Turn, client_id: str, member: Member) -> Outcome:
+def _evict_lagging(turn: Turn, client_id: str, member: Member) -> Outcome:
     """Evict a member whose heartbeats arrive and that does not receive its assignments: others need its queues."""
-    since_ms = turn.moment.now_ms - member.unheard_since_ms
+    since_ms = turn.moment.now_ms - member.lagging_since_ms
     detail = (
-        f"deaf: its heartbeats show epoch {member.shown_epoch}; expected at least {member.unheard_epoch}, "
+        f"deaf: its heartbeats show epoch {member.shown_epoch}; expected at least {member.lagging_epoch}, "
         f"which {_evidence(member)} {since_ms} ms ago"
     )
     _say(turn, client_id, member, "expired", detail)
@@ -293,9 +293,9 @@ def _evict_deaf(turn: Turn, client_id: str, member: Member) -> Outcome:
 
 def _evidence(member: Member) -> str:
     """Return the proof that a member could have received its assignment, in words."""
-    if member.unheard_round < 0:
+    if member.lagging_round < 0:
         return "another member received"
-    return f"was sent before round {member.unheard_round + 1}; others received later rounds"
+    return f"was sent before round {member.lagging_round + 1}; others received later rounds"
 
 
 def dismiss(turn: Turn) -> Outcome:

@@ -32,9 +32,9 @@ def revoke(turn: Turn, queues: Iterable[Queue]) -> Outcome:
         client_id = group.owners[queue]
         member = group.members[client_id]
         if queue not in member.revoking:
-            unheard = queue in member.reset and member.shown_epoch < member.owned[queue]  # its owner may have missed it
+            missed = queue in member.reset and member.shown_epoch < member.owned[queue]  # its owner may have missed it
             timeout_ms = group.settings.revoke_timeout_ms
-            member.revoking[queue] = Revocation(group.epoch, turn.moment.at_ms, timeout_ms, was_reset=unheard)
+            member.revoking[queue] = Revocation(group.epoch, turn.moment.at_ms, timeout_ms, was_reset=missed)
             owners.add(client_id)
     return sending(owners)
 

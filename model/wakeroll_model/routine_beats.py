@@ -49,8 +49,8 @@ def is_routine(group: Group, beat: Heartbeat) -> bool:
     if not beat.round <= member.shown_round or beat.round >= group.round:
         return False
     return (
-        member.unheard_since_ms < 0
-        and member.unheard_round < 0
+        member.lagging_since_ms < 0
+        and member.lagging_round < 0
         and not member.revoking
         and member.owned.keys() == set(beat.owned)
         and preferences.are_stored(beat, member)

@@ -27,7 +27,11 @@ FILES = sorted((Path(__file__).parents[1] / "golden" / "release-0.1").glob("*.gz
 LAYOUT = msgspec.json.decode((FILES[0].parent / "layout.json").read_bytes(), type=dict[str, list[str]])
 """Stored structure of release 0.1 -> its fields, in order."""
 
-RENAMED = {"own_offsets": "broadcast_offsets"}
+RENAMED = {
+    "own_offsets": "broadcast_offsets",
+    "unheard_since_ms": "lagging_since_ms",
+    "unheard_epoch": "lagging_epoch",
+}
 """Field as release 0.1 named it -> its name since. Structures are stored as arrays: no name is in them."""
 
 encode = msgspec.json.Encoder().encode

@@ -54,7 +54,7 @@ _KEPT: dict[str, tuple[str, int]] = {
     "probed_ms": (PAST, 10_000),
     "seen_ms": (EXACT, 0),
     "shown_ms": (EXACT, 0),
-    "unheard_since_ms": (EXACT, 0),
+    "lagging_since_ms": (EXACT, 0),
     "Loss.at_ms": (PAST, 50_000),
     "Loss.until_ms": (PAST, 1_000),
     "Kicked.until_ms": (FUTURE, 0),

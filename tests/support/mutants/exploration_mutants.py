@@ -75,7 +75,7 @@ PLANTED = (
     _planted("a silence counts as a minute", "Time counts as far as ticks show it.", "shard_clock",
       "line.at_ms + min(max(since_ms, 0), most_ms)", "line.at_ms + (60_000 if since_ms > 5_000 else max(since_ms, 0))", "G", "both read", 5),
     _planted("an old epoch is deaf", "A member is deaf after two sessions with evidence, and not before.", "rounds",
-      "    return 0 <= member.unheard_since_ms < now_ms - DEAF_SESSIONS * group.session_of(member)", "    return True", "F", "both read", 5, heal=False),
+      "    return 0 <= member.lagging_since_ms < now_ms - LAGGING_SESSIONS * group.session_of(member)", "    return True", "F", "both read", 5, heal=False),
     _planted("newcomers to a broadcast get nothing", "Everybody reads all.", "broadcasting",
       "    _give(turn, client_id)\n    return sending(", "    return sending(", "H", "never well"),
     _planted("a kicked client comes back too early", "Who is kept out is no member before its time.", "kicks",

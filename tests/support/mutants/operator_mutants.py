@@ -68,7 +68,7 @@ MUTANTS = (
     M("a reset of what is given up is undone", "What was reset while it is given up is not committed any more.", "clustering_offsets",
       "            member.revoking[queue].was_reset = True", "            pass", {**RESET, "handling_ms": 300, "only": ("reset",) * 9 + ("leave", "crash", "route", "route", "slow", "slow")}),
     M("a reset that nobody heard of is undone", "What was reset and is given up before its owner knows is not committed.", "ownership",
-      "was_reset=unheard)", "was_reset=False)", {**RESET, "settle_ms": 0, "only": ("skip",) * 20 + ("reset",) * 20 + ("leave", "crash", "wish", "route") * 4}),
+      "was_reset=missed)", "was_reset=False)", {**RESET, "settle_ms": 0, "only": ("skip",) * 20 + ("reset",) * 20 + ("leave", "crash", "wish", "route") * 4}),
     M("a reset may name anything", "A reset names queues that are there, or sets none.", "commits",
       "_unknown(turn, event) or sharing.wrong_reset(turn, event)", '""', {**RESET, "only": ("reset",) * 20}),
     # --- broadcasting ---
