@@ -147,7 +147,7 @@ class EndedInstance(Struct, array_like=True):
     reason: FencedReason
     until_ms: int
     """The shard's clock when the instance is forgotten."""
-    told_ms: int
+    fenced_ms: int
     """The shard's clock when the instance was last fenced."""
     by: str = ""
     """The instance that has its client_id, if `reason` is ``duplicate``; the operator, if it is ``kicked``; else
@@ -336,7 +336,7 @@ class Group(Struct, array_like=True, kw_only=True):
     loss: Loss | None = None
     """The loss of state that the group recovers from; until it ends, queues that nobody claims stay free. None if
     none."""
-    heard_epoch: int = -1
+    received_epoch: int = -1
     """The highest epoch that a member has shown: assignments of that epoch and before were published. -1 if none."""
     pending: list[tuple[Trigger, Cause]] = []
     """Requests for a new target since the last one: trigger and cause."""
@@ -491,9 +491,9 @@ class Group(Struct, array_like=True, kw_only=True):
         self.conflicts, self.oldest, self.pending, self.stale = {}, "", [], False
         self.bytes = self.settings.bytes
         # No assignment was sent in this epoch yet: a member that shows the epoch knows the settings.
-        self.configured_epoch, self.heard_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
+        self.configured_epoch, self.received_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
         for ended in self.ended.values():
-            ended.told_ms = 0  # the last fencing may never have been published
+            ended.fenced_ms = 0  # the last fencing may never have been published
         self.listed, self.reset_at, self.filters = {}, {}, {}
         self.probed_ms = -1
         for own in self.broadcast_offsets.values():

@@ -144,8 +144,8 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     if beat.epoch < member.shown_epoch:
         return NOTHING
     member.shown_epoch = beat.epoch
-    if beat.epoch > group.heard_epoch:
-        group.heard_epoch = beat.epoch
+    if beat.epoch > group.received_epoch:
+        group.received_epoch = beat.epoch
     if group.loss is not None:
         _trust(group, group.loss, beat, member)
     knows = beat.epoch >= member.sent_epoch >= 0 and beat.epoch > group.configured_epoch
@@ -257,7 +257,7 @@ def _is_lagging(turn: Turn, member: Member) -> bool:
     group, now_ms = turn.group, turn.moment.now_ms
     if turn.level >= 3:
         return rounds.is_lagging(turn, member)
-    if group.heard_epoch < member.sent_epoch:
+    if group.received_epoch < member.sent_epoch:
         return False
     if member.lagging_since_ms < 0 or member.shown_epoch >= member.lagging_epoch:
         member.lagging_since_ms, member.lagging_epoch = now_ms, member.sent_epoch

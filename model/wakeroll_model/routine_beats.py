@@ -41,7 +41,9 @@ def is_routine(group: Group, beat: Heartbeat) -> bool:
     member = group.members.get(beat.client_id)
     if member is None or member.instance_id != beat.instance_id or group.loss is not None or beat.mode != group.mode:
         return False
-    if beat.epoch != member.shown_epoch or not member.sent_epoch <= beat.epoch <= min(group.epoch, group.heard_epoch):
+    if beat.epoch != member.shown_epoch or not member.sent_epoch <= beat.epoch <= min(
+        group.epoch, group.received_epoch
+    ):
         return False
     knows_settings = member.sent_epoch >= 0 and beat.epoch > group.configured_epoch
     if knows_settings and member.session_ms != group.settings.session_timeout_ms:

@@ -238,7 +238,7 @@ class Shard:
             case KeyChange():
                 decisions += self._change_keys(event)
             case Route():
-                self._readers.told(event, moment.now_ms)
+                self._readers.note_route(event, moment.now_ms)
                 for name in self._readers.of(event.topic, is_changed=self._routes.learn(event)):
                     decisions += self._step(name, event, moment, cause)
             case Heartbeat():

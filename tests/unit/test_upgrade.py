@@ -28,6 +28,8 @@ LAYOUT = msgspec.json.decode((FILES[0].parent / "layout.json").read_bytes(), typ
 """Stored structure of release 0.1 -> its fields, in order."""
 
 RENAMED = {
+    "told": "routed_topics",
+    "heard_epoch": "received_epoch",
     "own_offsets": "broadcast_offsets",
     "unheard_since_ms": "lagging_since_ms",
     "unheard_epoch": "lagging_epoch",

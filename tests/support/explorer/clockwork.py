@@ -49,7 +49,7 @@ _KEPT: dict[str, tuple[str, int]] = {
     "revoked_ms": (LOG_TIME, 0),
     # only the age counts, up to that of a session or an interval
     "Rival.seen_ms": (PAST, 50_000),
-    "told_ms": (PAST, 6_000),
+    "fenced_ms": (PAST, 6_000),
     "retargeted_ms": (PAST, 2_000),
     "probed_ms": (PAST, 10_000),
     "seen_ms": (EXACT, 0),

@@ -229,7 +229,7 @@ def normalize(shard: Shard, later_ms: int) -> int:
         shift(group, by_ms)
         group.pending = [(trigger, Cause("", 0, 0)) for trigger, _ in group.pending]
     state.deadlines = {name: shifted_due(due_ms, by_ms) for name, due_ms in state.deadlines.items()}
-    state.told = dict.fromkeys(state.told, NOW_MS)  # the observer tells each topic every minute
+    state.routed_topics = dict.fromkeys(state.routed_topics, NOW_MS)  # the observer tells each topic every minute
     if state.loss is not None:
         state.loss = shift(state.loss, by_ms)
     state.next_due_ms = shifted_due(state.next_due_ms, by_ms) if state.deadlines else NEVER_MS
