@@ -90,7 +90,7 @@ def _pull(queue: HeldQueue, pull: Pull, now_ms: int, bounds: Load) -> list[AnyDe
     if held is not None:
         decisions.append(_wake(queue, queue.waiting.remove(held), "superseded", now_ms))
     pull_filter = PullFilter(pull.expression, pull.expression_type)
-    if queue.end.believed(now_ms) > pull.from_offset:
+    if queue.end.reported_or_hinted(now_ms) > pull.from_offset:
         decisions.append(_wake(queue, hold, "arrival", now_ms))
     elif not _has_room(queue, pull_filter, bounds):
         decisions.append(_wake(queue, hold, "overflow", now_ms))
@@ -190,7 +190,7 @@ def _wake(queue: HeldQueue, hold: Hold, reason: WakeReason, now_ms: int, back_to
 
 def _answer(queue: HeldQueue, hold: Hold, reason: WakeReason, now_ms: int, back_to: int | None = None) -> Wake:
     """Return the answer to a pull; `back_to`: where the first message may be that its client has not seen."""
-    next_offset = queue.end.told(hold.from_offset, now_ms) if back_to is None else back_to
+    next_offset = queue.end.end_for(hold.from_offset, now_ms) if back_to is None else back_to
     return Wake(
         request_id=hold.request_id,
         group_id=hold.group_id,

@@ -293,7 +293,7 @@ class LiveModel:
             self._heard.add(names.group_id)
         held = follower.shard.queue(record.key.decode(errors="replace"))
         if held is not None and held.end.reported:
-            self._note_end(held.queue, held.end.believed(follower.shard.now_ms), record.timestamp_ms)
+            self._note_end(held.queue, held.end.reported_or_hinted(follower.shard.now_ms), record.timestamp_ms)
 
     def _note_end(self, queue: Queue, end: int, at_ms: int, first: int | None = None) -> None:
         """Take the end of a queue, and its first offset if that is known."""
