@@ -289,7 +289,7 @@ def test_the_observer_hears_subscriptions_in_a_topic_that_was_created_again(rest
         with suppress(NotReachable):  # as the observer's router, which asks again
             cluster.racks([topic])
             follower.follow(1, cluster)
-        heard.extend(follower.hear(0.5))
+        heard.extend(follower.receive(0.5))
 
     try:
         append(connection, topic, *[beat] * 5)
