@@ -442,7 +442,7 @@ class Control:
                 deaf = inbox.is_deaf(self._client.session_timeout_ms)
                 with self._lock:
                     for decision in decisions:
-                        self._do(self._client.hear(decision, now_ms()))
+                        self._do(self._client.receive(decision, now_ms()))
                     self._do(self._client.on_time(now_ms()))
                     if inbox.was_replaced():
                         self._do(self._client.start_over())

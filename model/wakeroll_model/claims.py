@@ -19,7 +19,7 @@ def accept(turn: Turn, beat: Heartbeat, member: Member, *, target_stands: bool) 
     no heartbeat yet.
 
     A queue of a topic that the claimant does not subscribe any more is revoked: the claimant is draining it. A queue
-    that its topic's route lacks cannot be claimed, and the claimant is told to release it. If the route has the queue
+    that its topic's route lacks cannot be claimed, and the claimant is sent its revocation. If the route has the queue
     again later, a claim of it is accepted and the queue is revoked first.
 
     Args:

@@ -131,7 +131,7 @@ class Client:
         self._stated_ms = 0
         """When the current session timeout was received: no earlier heartbeat states it."""
         self._doubted_ms = 0
-        """When a commit was rejected, or a coordinator of another era was heard: commits until then may be lost."""
+        """When a commit was rejected, or a decision of another era was received: commits until then may be lost."""
         self._session_before_ms = config.SESSION_TIMEOUT_MS
         """Session timeout in the acknowledged heartbeat, if that was sent before `_stated_ms`."""
         self._seen: dict[str, tuple[int, int]] = {}
@@ -196,7 +196,7 @@ class Client:
 
     # --- input ---
 
-    def hear(self, decision: AnyDecision, now_ms: int) -> list[Output]:
+    def receive(self, decision: AnyDecision, now_ms: int) -> list[Output]:
         """Process a decision from the inbox; ignore one that is repeated, outdated or meant for another instance.
 
         The sink delivers at least once. A client reads one partition of the inbox, so the order of a shard, (era, seq),

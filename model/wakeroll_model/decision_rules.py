@@ -147,8 +147,8 @@ class OwnershipRule(DecisionRule):
         if _begins_era(decision, self._eras):
             groups.pop(str(decision.group_id), None)
         if isinstance(decision, Handover):
-            unheard = _LastHandover() if whole else _before(decision)
-            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, unheard)
+            before = _LastHandover() if whole else _before(decision)
+            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, before)
             yield from _about(decision, f" of {decision.queue}", _wrong_in_chain(held, decision))
             owner = decision.to or decision.from_
             claimed = decision.how == "first"
@@ -159,9 +159,9 @@ class OwnershipRule(DecisionRule):
                 held = queues.setdefault(decision.queue, _LastHandover())
                 held.assigned_epoch, held.claimed = decision.epoch, False
         elif isinstance(decision, Offset) and decision.mode == "clustering":
-            told = groups.get(decision.group_id, {}).get(decision.queue, _LastHandover() if whole else None)
-            if told is not None:
-                yield from _about(decision, f" of {decision.queue}", _wrong_in_commit(told, decision))
+            last = groups.get(decision.group_id, {}).get(decision.queue, _LastHandover() if whole else None)
+            if last is not None:
+                yield from _about(decision, f" of {decision.queue}", _wrong_in_commit(last, decision))
         elif isinstance(decision, Assignment) and decision.mode == "clustering":
             wrongs = _wrong_in(decision, groups.get(decision.group_id, {}), whole)
             yield from _about(decision, f" to {decision.client_id}", wrongs)
@@ -177,7 +177,7 @@ class _LastAssignment(Struct):
     revoke: frozenset[Queue]
 
 
-class TellingRule(DecisionRule):
+class RevocationRule(DecisionRule):
     """A live owner loses a queue only after a revocation, and assignments do not overlap.
 
     - A queue that was `released`, or freed by `timeout`, was in `revoke` of its owner's last assignment.
@@ -188,7 +188,7 @@ class TellingRule(DecisionRule):
     def __init__(self, whole: bool = True) -> None:
         """Begin before the first decision."""
         super().__init__(whole)
-        self._told: dict[str, dict[str, _LastAssignment]] = {}
+        self._sent: dict[str, dict[str, _LastAssignment]] = {}
         self._owners: dict[str, dict[Queue, str | None]] = {}
         self._went: set[tuple[str, str, str]] = set()
         self._changed: dict[str, AnyDecision] = {}
@@ -198,9 +198,9 @@ class TellingRule(DecisionRule):
 
     def broken_by(self, decision: AnyDecision) -> Iterator[Violation]:
         """Take the next decision: see `DecisionRule.broken_by`."""
-        told, owners = self._told, self._owners
+        sent, owners = self._sent, self._owners
         if _begins_era(decision, self._eras):
-            told.pop(str(decision.group_id), None)
+            sent.pop(str(decision.group_id), None)
             owners.pop(str(decision.group_id), None)
             self._changed.pop(str(decision.group_id), None)
         if decision.cause != self._cause:
@@ -209,8 +209,8 @@ class TellingRule(DecisionRule):
         match decision:
             case Assignment(group_id=group_id, client_id=client_id, mode="clustering"):
                 queues = frozenset(one.queue for one in decision.queues)
-                heard = _LastAssignment(decision.instance_id, queues, frozenset(decision.revoke))
-                told.setdefault(group_id, {})[client_id] = heard
+                newest = _LastAssignment(decision.instance_id, queues, frozenset(decision.revoke))
+                sent.setdefault(group_id, {})[client_id] = newest
                 self._changed[group_id] = decision
             case Fenced(group_id=group_id, client_id=client_id, reason=reason) if reason in _HOW_IT_WENT:
                 died = (group_id, client_id, "died")
@@ -220,7 +220,7 @@ class TellingRule(DecisionRule):
             case Handover(group_id=group_id, queue=queue, how=how):
                 owner = owners.setdefault(group_id, {}).get(queue)
                 if owner is not None:
-                    last = told.get(group_id, {}).get(owner)
+                    last = sent.get(group_id, {}).get(owner)
                     asked = queue in last.revoke if last is not None else not self._whole
                     wrongs = _wrong_in_leaving(owner, how, asked, (group_id, owner, how) in self._went)
                     yield from _about(decision, f" of {queue}", wrongs)
@@ -230,14 +230,14 @@ class TellingRule(DecisionRule):
             case _:
                 pass
         if isinstance(decision, Fenced):
-            _forget_told(decision, told.get(decision.group_id, {}))
+            _forget_sent(decision, sent.get(decision.group_id, {}))
 
     def broken_at_end(self) -> Iterator[Violation]:
         """Yield queues in the newest assignments of two clients of a group."""
         for group_id, decision in self._changed.items():
             has: dict[Queue, str] = {}
-            for client_id, heard in self._told[group_id].items():
-                for queue in sorted(heard.queues):
+            for client_id, newest in self._sent[group_id].items():
+                for queue in sorted(newest.queues):
                     if queue in has:
                         twice = f"{queue} is in the newest assignments of {has[queue]} and {client_id}"
                         yield Violation(group_id, f"{_name(decision)}: {twice}")
@@ -388,7 +388,7 @@ def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator
         yield f"`how` is {how}, but {owner} was not fenced for that reason"
 
 
-def _forget_told(fenced: Fenced, clients: dict[str, _LastAssignment]) -> None:
+def _forget_sent(fenced: Fenced, clients: dict[str, _LastAssignment]) -> None:
     """Forget the assignment of an instance that was fenced, unless a newer instance of its client has replaced it."""
     if fenced.client_id in clients and clients[fenced.client_id].instance_id == fenced.instance_id:
         del clients[fenced.client_id]

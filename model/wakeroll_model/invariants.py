@@ -20,7 +20,7 @@ from wakeroll_model.decision_rules import (
     NumberingRule,
     OffsetRule,
     OwnershipRule,
-    TellingRule,
+    RevocationRule,
 )
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.group import Group, Member
@@ -31,7 +31,7 @@ from wakeroll_model.queue import Queue
 def broken(decisions: Iterable[AnyDecision]) -> list[str]:
     """Return every rule that these decisions break; they must begin with the first decision of each shard."""
     all_of_them = list(decisions)
-    rules = (broken_numbering, broken_epochs, broken_ownership, broken_telling, broken_offsets, broken_answers)
+    rules = (broken_numbering, broken_epochs, broken_ownership, broken_revocations, broken_offsets, broken_answers)
     return [sentence for rule in rules for sentence in rule(all_of_them)]
 
 
@@ -50,9 +50,9 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
     return _broken(OwnershipRule(whole), decisions)
 
 
-def broken_telling(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
-    """Check that a live owner loses a queue only after a revocation: see `TellingRule`."""
-    return _broken(TellingRule(whole), decisions)
+def broken_revocations(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
+    """Check that a live owner loses a queue only after a revocation: see `RevocationRule`."""
+    return _broken(RevocationRule(whole), decisions)
 
 
 def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:

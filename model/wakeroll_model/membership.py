@@ -79,9 +79,9 @@ def unregister(turn: Turn, event: Unregister) -> Outcome:
     member = group.members.get(event.client_id)
     if member is not None and member.instance_id == event.instance_id:
         if event.died is None:
-            _say(turn, event.client_id, member, "left")
+            _emit_change(turn, event.client_id, member, "left")
         else:
-            _say(turn, event.client_id, member, "died", event.died)
+            _emit_change(turn, event.client_id, member, "died", event.died)
         concerned = sharing_of(group).concerned("leave")
         removed = _remove(turn, event.client_id, "left", "unregistered" if event.died is None else "died")
         return combined(removed, concerned, _go_on_without(turn, [(event.client_id, member)]))
@@ -109,7 +109,7 @@ def expire(turn: Turn) -> Outcome:
             details = [f"no heartbeat for {now_ms - member.seen_ms} ms", reported]
             if group.is_leaving(client_id):
                 details.append(kicks.in_words(group.kicks[client_id], now_ms))
-            _say(turn, client_id, member, "expired", "; ".join(filter(None, details)))
+            _emit_change(turn, client_id, member, "expired", "; ".join(filter(None, details)))
             outcomes.append(_remove(turn, client_id, "expired", "expired"))
         outcomes.append(_go_on_without(turn, silent))
     kicks.forget(turn)
@@ -164,7 +164,7 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     target_stands = not (group.pending or changed.triggers)
     if beat.about is not None and beat.about != member.about:
         member.about = beat.about
-        _say(turn, beat.client_id, member, "described", beat.about.words)
+        _emit_change(turn, beat.client_id, member, "described", beat.about.words)
     member.handling = beat.handling
     received = SHARING[beat.mode].receive(turn, beat, member, target_stands=target_stands)
     return combined(changed, received, releases.repeat_assignment(beat, member), probed)
@@ -215,7 +215,7 @@ def _join(turn: Turn, beat: Heartbeat) -> Outcome:
     group.remind(group.session_ends_ms(member))
     who = "" if beat.about is None else beat.about.words
     detail = ", ".join(sorted(member.subscriptions))
-    _say(turn, beat.client_id, member, "joined", f"{detail}; {who}" if who else detail)
+    _emit_change(turn, beat.client_id, member, "joined", f"{detail}; {who}" if who else detail)
     sharing = SHARING[beat.mode]
     joined = sharing.join(turn, beat, member)
     claimed = releases.note_claims(beat, member)
@@ -285,7 +285,7 @@ def _evict_lagging(turn: Turn, client_id: str, member: Member) -> Outcome:
         f"deaf: its heartbeats show epoch {member.shown_epoch}; expected at least {member.lagging_epoch}, "
         f"which {_evidence(member)} {since_ms} ms ago"
     )
-    _say(turn, client_id, member, "expired", detail)
+    _emit_change(turn, client_id, member, "expired", detail)
     concerned = sharing_of(turn.group).concerned("expire")
     removed = _remove(turn, client_id, "deaf", "expired")
     return combined(removed, concerned, _go_on_without(turn, [(client_id, member)]))
@@ -312,7 +312,7 @@ def dismiss(turn: Turn) -> Outcome:
         member = group.members[client_id]
         if member.owned and group.mode == "clustering":
             continue
-        _say(turn, client_id, member, "kicked", kicks.in_words(group.kicks[client_id], turn.moment.now_ms))
+        _emit_change(turn, client_id, member, "kicked", kicks.in_words(group.kicks[client_id], turn.moment.now_ms))
         concerned = sharing_of(group).concerned("leave")
         outcomes += [concerned, _remove(turn, client_id, "kicked", "removed")]
         gone.append((client_id, member))
@@ -360,5 +360,5 @@ def _note_if_empty(turn: Turn) -> None:
         turn.emit(Membership(group_id=group.group_id, client_id="", change="emptied", epoch=group.epoch))
 
 
-def _say(turn: Turn, client_id: str, member: Member, change: Change, detail: str = "") -> None:
+def _emit_change(turn: Turn, client_id: str, member: Member, change: Change, detail: str = "") -> None:
     turn.note(client_id, member, change, assignment_limits.shortened(detail))

@@ -230,7 +230,7 @@ def test_the_decisions_of_a_shard_hold_from_any_record_on(tell):
         for number in range(1, len(decisions)):
             left = decisions[number:]
             if left[0].cause != decisions[number - 1].cause:
-                rules = (invariants.broken_numbering, invariants.broken_ownership, invariants.broken_telling)
+                rules = (invariants.broken_numbering, invariants.broken_ownership, invariants.broken_revocations)
                 found = [sentence for rule in rules for sentence in rule(left, whole=False)]
                 found += [*invariants.broken_epochs(left), *invariants.broken_offsets(left)]
                 assert found + invariants.broken_answers(left) == []

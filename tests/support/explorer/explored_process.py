@@ -331,7 +331,7 @@ class _Run:
         decision = self._coordinator.decisions[number]
         life = self.client.instance_id
         decision.seq = seq
-        outputs = self.client.hear(decision, self.now_ms)
+        outputs = self.client.receive(decision, self.now_ms)
         decision.seq = 0
         self.do(outputs)
         if is_new and isinstance(decision, Assignment) and decision.instance_id == life == self.client.instance_id:
