@@ -89,12 +89,12 @@ class SoakSystem:
     @property
     def writer(self) -> str:
         """The coordinator that writes the tables, by the latest status of both; the first one if neither does."""
-        told_ms = {}
+        written_ms = {}
         for replica in REPLICAS:
             status = read_status(self.settings.work_folder, replica)
             if status is not None and status.pid == self.processes.children[coordinator(replica)].pid:
-                told_ms[coordinator(replica)] = status.told_ms if RECORD in status.queries else 0
-        return max(told_ms, key=told_ms.__getitem__, default=coordinator(REPLICAS[0]))
+                written_ms[coordinator(replica)] = status.written_ms if RECORD in status.queries else 0
+        return max(written_ms, key=written_ms.__getitem__, default=coordinator(REPLICAS[0]))
 
     def add_clients(self) -> str:
         """Start one more consumer process; return its name."""

@@ -130,11 +130,11 @@ def _jobs(settings: Settings) -> Iterator[Check]:
             "jobs", False, f"no `wakeroll run` is active in {settings.home}", "start `wakeroll up` or `wakeroll run`"
         )
         return
-    told = ", ".join(
+    summary = ", ".join(
         f"{name} batch {query.batch} ({query.records} records in {query.batch_ms} ms)"
         for name, query in sorted(status.queries.items())
     )
-    age_s = (now_ms() - status.told_ms) / 1000
+    age_s = (now_ms() - status.written_ms) / 1000
     if age_s > 30:
         yield Check(
             "jobs",
@@ -143,7 +143,7 @@ def _jobs(settings: Settings) -> Iterator[Check]:
             "read its log",
         )
     else:
-        yield Check("jobs", True, f"process {status.pid}: {told}", "")
+        yield Check("jobs", True, f"process {status.pid}: {summary}", "")
     yield _decisions(status)
     if status.decides:
         yield level_check(status.shard_levels, status.newest_level)
@@ -162,11 +162,11 @@ def level_check(found: Mapping[str, int], newest: int) -> Check:
         return Check("levels", True, f"no shard had a batch yet; the process knows levels up to {newest}", "")
     lowest = min(found.values())
     spread = str(lowest) if lowest == max(found.values()) else f"{lowest} to {max(found.values())}"
-    told = f"{len(found)} shards are at feature level {spread}; the process knows levels up to {newest}"
+    summary = f"{len(found)} shards are at feature level {spread}; the process knows levels up to {newest}"
     if newest < feature_levels.NEWEST:
-        return Check("levels", False, told, f"restart it with this release, which knows {feature_levels.NEWEST}")
+        return Check("levels", False, summary, f"restart it with this release, which knows {feature_levels.NEWEST}")
     fix = "run `wakeroll upgrade` when all processes have this release" if lowest < newest else ""
-    return Check("levels", True, told, fix)
+    return Check("levels", True, summary, fix)
 
 
 def state_check(states: Mapping[str, int]) -> Check:

@@ -221,7 +221,7 @@ def _run(
                 queries.append(began)
                 if sampler is not None:
                     sampler.add(began)
-            states = _tell(settings, queries, counts, started_ms, fingerprints, decides=deciding is not None)
+            states = _report_status(settings, queries, counts, started_ms, fingerprints, decides=deciding is not None)
             large = _warn_of_large(states, large)
             unread = _warn_of_unread(keys, counts.levels.value, unread)
             if recording is not None:
@@ -264,7 +264,7 @@ def _take_over(recording: Recording) -> StreamingQuery | None:
     return query
 
 
-def _tell(
+def _report_status(
     settings: Settings,
     queries: Sequence[StreamingQuery],
     counts: Counts,

@@ -129,8 +129,8 @@ def _leave_broken_connections_to_callers(session: SparkSession) -> None:
 
 def _is_news(record: logging.LogRecord) -> bool:
     """Return whether a record is none of Py4J's about an error that it raises, or that Spark reports of a query."""
-    told = ("Exception while sending command.", "There was an exception while executing")
-    return not str(record.msg).startswith(told)
+    known = ("Exception while sending command.", "There was an exception while executing")
+    return not str(record.msg).startswith(known)
 
 
 def _reason(report: str) -> str:
