@@ -20,7 +20,7 @@ UNCOUNTED_BYTES = len(_encode(_WITH_LEADER_EPOCH)) + len(",") - _WITHOUT_NAMES_B
 queues that fit must stay the same when a log is decided again. `decision_sizes` adds them."""
 
 MAX_QUEUE_BYTES = _WITHOUT_NAMES_BYTES + 249 + 2 * 255
-"""Most bytes of one queue in an assignment: the longest topic, and the longest broker with each character escaped."""
+"""Maximum bytes of a queue in an assignment: the longest topic, and the longest broker with each character escaped."""
 ALWAYS_FIT = config.MAX_SHARE_BYTES // MAX_QUEUE_BYTES
 """Number of queues that fit into an assignment whatever their names are."""
 
