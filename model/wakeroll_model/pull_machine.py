@@ -120,18 +120,18 @@ def _arrive(queue: HeldQueue, arrival: Arrival, now_ms: int, is_report: bool) ->
         queue.end.hint(arrival.next_offset, now_ms)
     waiting = queue.waiting
     woken: dict[int, tuple[Hold, WakeReason, int | None]] = {}
-    for lane in waiting.lanes:
+    for same_filter in waiting.by_filter:
         if closed is not None:
-            for number in lane.above(closed.largest):
+            for number in same_filter.above(closed.largest):
                 hold = queue.holds[number]
                 if closed.contradicts(hold.from_offset, hold.since_ms):
                     woken[number] = waiting.remove(number), "truncated", closed.smallest
-        if lane.has_below(arrival.next_offset):
-            if lane.wants(arrival):
-                for number in lane.take_below(arrival.next_offset):
+        if same_filter.has_below(arrival.next_offset):
+            if same_filter.wants(arrival):
+                for number in same_filter.take_below(arrival.next_offset):
                     woken[number] = waiting.drop(number), "arrival", None
             else:
-                waiting.skip(lane, arrival.next_offset, now_ms)
+                waiting.skip(same_filter, arrival.next_offset, now_ms)
     return [_wake(queue, hold, reason, now_ms, to) for _, (hold, reason, to) in sorted(woken.items())]
 
 
