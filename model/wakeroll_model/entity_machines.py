@@ -26,8 +26,6 @@ class Around(NamedTuple):
     """Load of the whole shard, with the entity."""
     limits: Limits
     """Limits of the deployment."""
-    authoritative: bool = True
-    """Whether an arrival is an observer's report; False for a producer's hint. True for all other events."""
     level: int = feature_levels.FIRST
     """Feature level of the shard at the event."""
 
@@ -85,7 +83,7 @@ MACHINES: Mapping[str, Machine] = {
     "queues": Machine(
         new=lambda name, _epoch, _loss: HeldQueue(key=name),
         step=lambda queue, event, moment, _, around: pull_machine.step(
-            queue, event, moment, around.load, around.authoritative, around.limits
+            queue, event, moment, around.load, around.limits
         ),
         encode=msgspec.msgpack.Encoder().encode,
         decode=msgspec.msgpack.Decoder(HeldQueue).decode,

@@ -29,7 +29,6 @@ def step(
     event: QueueEvent,
     moment: Moment,
     load: Load,
-    authoritative: bool = True,
     limits: Limits = DEFAULT_LIMITS,
 ) -> list[AnyDecision]:
     """Apply one event to a queue, in place.
@@ -39,7 +38,6 @@ def step(
         event: the event; a `Tick` if only time has passed.
         moment: the time of the event; `now_ms` is never earlier than in the last call.
         load: the load of the whole shard, with this queue.
-        authoritative: whether an arrival that names an observer is its report; else it is a hint, as a producer's.
         limits: the limits of the deployment.
 
     Returns:
@@ -53,7 +51,7 @@ def step(
         case Cancel():
             decisions = _cancel(queue, event, now_ms)
         case Arrival():
-            decisions = _arrive(queue, event, now_ms, authoritative and event.observer != "")
+            decisions = _arrive(queue, event, now_ms)
         case Tick():
             decisions = _pass_time(queue, now_ms)
         case _:
@@ -109,12 +107,15 @@ def _cancel(queue: HeldQueue, cancel: Cancel, now_ms: int) -> list[AnyDecision]:
     return [_wake(queue, queue.waiting.remove(number), "cancelled", now_ms)]
 
 
-def _arrive(queue: HeldQueue, arrival: Arrival, now_ms: int, is_report: bool) -> list[AnyDecision]:
-    """Wake the holds that an arrival matches, and those beyond the end that a closed window of reports confirms."""
+def _arrive(queue: HeldQueue, arrival: Arrival, now_ms: int) -> list[AnyDecision]:
+    """Wake the holds that an arrival matches, and those beyond the end that a closed window of reports confirms.
+
+    An arrival that names an observer is its report; any other one is a hint.
+    """
     if queue.is_blank:
         return []
     closed = None
-    if is_report:
+    if arrival.observer:
         closed = queue.end.report(arrival.next_offset, now_ms)
     else:
         queue.end.hint(arrival.next_offset, now_ms)

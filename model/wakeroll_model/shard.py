@@ -35,7 +35,7 @@ from wakeroll_model.shard_clock import Moment
 from wakeroll_model.shard_entities import Entities
 from wakeroll_model.shard_load import Load
 from wakeroll_model.shard_state import Growth, ShardState, WrongPartitions, decode_state, encode_state
-from wakeroll_model.signing import SIGNED_BY, Admitted, Signatures, admit, new_signers
+from wakeroll_model.signing import SIGNED_BY, Signatures, admit, new_signers
 
 _KEEP_TOPICS = (Commit, Failures, Lock, Unlock)
 """Events that change no subscription and no target: the topics that a group follows stay the same."""
@@ -218,7 +218,7 @@ class Shard:
             beats, client_id = routine
             beats.seen_ms[client_id] = state.clock.pass_to(record.timestamp_ms)
             return []
-        event, authoritative = self._read(record)
+        event = self._read(record)
         moment = state.clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None)
         is_loud = record.offset >= state.quiet_until
         if state.stage == "lost" or (state.stage == "quiet" and is_loud):
@@ -245,7 +245,7 @@ class Shard:
                 decisions += self._step(event.group_id, event, moment, cause)
                 self._note_routine(event, record, is_silent=not decisions)
             case _:
-                decisions += self._step(entity_of(event), event, moment, cause, authoritative)
+                decisions += self._step(entity_of(event), event, moment, cause)
         return [] if state.stage else self._numbered(decisions, record, cause)
 
     def group(self, group_id: str) -> Group | None:
@@ -348,28 +348,25 @@ class Shard:
         state.next_due_ms = now_ms
         self._routine.clear()
 
-    def _read(self, record: Record) -> tuple[AnyEvent | Rejected | None, bool]:
+    def _read(self, record: Record) -> AnyEvent | Rejected | None:
         """Decode a record, and verify its signature if its event needs one.
 
         Returns:
-            The event, its rejection, or None if it is a copy of a signed record; and whether it is authoritative.
+            The event, its rejection, or None if it is a copy of a signed record.
         """
         event = read_event(record, self._partitions, self._state.level)
         if self._signatures is None:
-            return event, True
+            return event
         if not self._state.signers:
             self._state.signers = new_signers(record.offset)
         if isinstance(event, Rejected):
-            return event, True
+            return event
         if type(event) not in SIGNED_BY:
             problem = self._signatures.client_problem(record, event, self._state.level)
-            return refuse("signature", problem, event) if problem else event, True
-        admitted = admit(record, event, self._signatures, self._state.signers, self._state.level)
-        return (admitted.event, admitted.authoritative) if isinstance(admitted, Admitted) else (admitted, False)
+            return refuse("signature", problem, event) if problem else event
+        return admit(record, event, self._signatures, self._state.signers, self._state.level)
 
-    def _step(
-        self, name: str, event: AnyEvent, moment: Moment, cause: Cause, authoritative: bool = True
-    ) -> list[AnyDecision]:
+    def _step(self, name: str, event: AnyEvent, moment: Moment, cause: Cause) -> list[AnyDecision]:
         """Run the machine on one entity; if the machine fails, restore the entity as it was before this event.
 
         One unforeseen event must not stop the whole shard for ever.
@@ -379,7 +376,7 @@ class Shard:
             routine_beats.enter(seen_ms, entity)
             self._entities.seen(name, seen_ms)
         of_all, before = state.load, self._machine.load(entity)
-        around = Around(self._routes, of_all, state.limits, authoritative, state.level)
+        around = Around(self._routes, of_all, state.limits, state.level)
         decisions: list[AnyDecision]
         try:
             decisions = self._machine.step(entity, event, moment, cause, around)

@@ -559,16 +559,6 @@ def test_a_wake_is_small_whatever_the_names_are():
 # --- whom to believe ---
 
 
-def test_an_observer_without_a_signature_is_a_producer():
-    """Where signatures are asked for, anybody may write a name, but not report."""
-    play = Play([(0, pull("a", from_offset=50))], is_known=True)
-
-    for _ in range(3):
-        play.now_ms += 10_000
-        assert play.step(report(7), authoritative=False) == []
-    assert play.queue.end.reported == 0
-
-
 @given(plan=plans, end=st.integers(0, 9), other=st.integers(0, 9))
 def test_two_reports_heal_whatever_was_said_before(plan, end, other):
     """A lie, a late report, a truncation: whoever pulls then is held at the end, and woken by the next message."""

@@ -99,15 +99,13 @@ class Play:
         for later_ms, event in plan or ():
             self.step(event, later_ms)
 
-    def step(
-        self, event: QueueEvent, later_ms: int = 0, elsewhere: Load = NOTHING, authoritative: bool = True
-    ) -> list[AnyDecision]:
+    def step(self, event: QueueEvent, later_ms: int = 0, elsewhere: Load = NOTHING) -> list[AnyDecision]:
         """Let an event happen, so much later than the one before; `elsewhere`: what other queues have."""
         self.now_ms += later_ms
         if not isinstance(event, Tick) and event.queue != ORDERS:
             return []
         moment = Moment(self.now_ms, self.now_ms, True)
-        decisions = step(self.queue, event, moment, elsewhere + self.queue.load, authoritative, self.limits)
+        decisions = step(self.queue, event, moment, elsewhere + self.queue.load, self.limits)
         for decision in decisions:
             decision.at_ms = self.now_ms
         self.decisions += decisions

@@ -106,7 +106,7 @@ MUTANTS = (
     M("an old hint counts downwards", "Of hints the largest counts.", "queue_end",
       "        if next_offset > self.hinted or not self._counts_hint(now_ms):", "        if True:", LATE),
     M("a hint is a report", "Only an observer reports.", "pull_machine",
-      'authoritative and event.observer != ""', "True", LIES),
+      '    if arrival.observer:\n', "    if True:\n", LIES),
     M("a report never counts downwards", "A lower report counts when a whole window says so.", "queue_end",
       "        self.reported = closed.largest\n", "        self.reported = max(self.reported, closed.largest)\n", CUT),
     M("a lower report counts at once", "A single report may be late.", "queue_end",
