@@ -38,11 +38,11 @@ def accept(turn: Turn, beat: Heartbeat, member: Member, *, target_stands: bool) 
             if not room.take(beat.client_id, queue):
                 break
             is_reset = group.reset_epochs.get(queue, -1) > beat.epoch
-            by_default = beat.client_id if queue.topic in member.subscriptions else None
-            is_unwanted = target_stands and group.target.get(queue, by_default) != beat.client_id
-            goes_back = is_unwanted or member.sent_epoch >= 0
-            grant(turn, queue, beat.client_id, group.epoch if is_reset and not goes_back else 0)
-            if goes_back:
+            without_target = beat.client_id if queue.topic in member.subscriptions else None
+            has_next_owner = target_stands and group.target.get(queue, without_target) != beat.client_id
+            is_revoked = has_next_owner or member.sent_epoch >= 0
+            grant(turn, queue, beat.client_id, group.epoch if is_reset and not is_revoked else 0)
+            if is_revoked:
                 outcomes.append(revoke(turn, [queue]))
                 member.revoking[queue].was_reset = is_reset
             elif is_reset:

@@ -43,11 +43,11 @@ def commit(turn: Turn, event: Commit) -> None:
         offset, epoch_before = entry.offset, known.get(entry.queue)
         is_news = leader_epochs.is_news(offset, leader_epoch, before, epoch_before)
         is_news |= leader_epoch is None and offset < before and sharing.is_doubted(turn, entry.queue)
-        goes_back = is_news and offset < before
+        lost_tail = is_news and offset < before
         ahead = now_ahead = sharing.ahead(group, entry.queue)
         if is_news:
             more = entry.ahead if turn.level >= 3 else ()
-            now_ahead = offsets_by_filter.merged(() if goes_back else ahead, more, offset)
+            now_ahead = offsets_by_filter.merged(() if lost_tail else ahead, more, offset)
         elif entry.ahead and turn.level >= 3 and group.mode == "clustering":
             if leader_epoch is None or epoch_before is None or leader_epoch >= epoch_before:  # else it may be lost
                 now_ahead = offsets_by_filter.merged(ahead, entry.ahead, before)
@@ -61,8 +61,8 @@ def commit(turn: Turn, event: Commit) -> None:
                     client_id=event.client_id,
                     offset=offset,
                     epoch=event.epoch,
-                    metadata=f"the log lost its tail; committed before: {before}" if goes_back else entry.metadata,
-                    reset_by=BY_THE_LOG if goes_back else None,
+                    metadata=f"the log lost its tail; committed before: {before}" if lost_tail else entry.metadata,
+                    reset_by=BY_THE_LOG if lost_tail else None,
                     mode=group.mode,
                     leader_epoch=UNSET if leader_epoch is None else leader_epoch,
                     ahead=sharing.ahead(group, entry.queue) or UNSET,

@@ -243,7 +243,7 @@ class Shard:
                     decisions += self._step(name, event, moment, cause)
             case Heartbeat():
                 decisions += self._step(event.group_id, event, moment, cause)
-                self._note_routine(event, record, is_silent=not decisions)
+                self._note_routine(event, record, decisions)
             case _:
                 decisions += self._step(entity_of(event), event, moment, cause)
         return [] if state.stage else self._numbered(decisions, record, cause)
@@ -319,11 +319,13 @@ class Shard:
         """Return whether a listed heartbeat is routine now: no era begins, and no signature is needed."""
         return not self._state.stage and (self._signatures is None or self._signatures.may_be_routine(record))
 
-    def _note_routine(self, beat: Heartbeat, record: Record, *, is_silent: bool) -> None:
+    def _note_routine(self, beat: Heartbeat, record: Record, decisions: list[AnyDecision]) -> None:
         """Note whether the next heartbeat like this one is a routine one; a signed one has no second like it."""
         group = self._entities.used.get(beat.group_id)
         if self._skips_routine and isinstance(group, Group):
-            self._routine.note(group, beat, record, is_silent=is_silent and self._may_skip(record))
+            self._routine.unlist(group, beat.client_id)
+            if not decisions and self._may_skip(record):
+                self._routine.list_if_routine(group, beat, record)
 
     def _recover(self, now_ms: int, is_learning: bool) -> None:
         """Recover every entity after a loss of state; `is_learning`: decisions are not published yet."""

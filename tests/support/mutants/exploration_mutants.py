@@ -51,7 +51,7 @@ PLANTED = (
     _planted("who goes keeps its queues", "The machine never fails.", "membership",
       "    freed = sharing_of(turn.group).leave(turn, client_id, how)\n", "    freed = NOTHING\n", "E", "machine fails|in the map or in the member"),
     _planted("offsets go back", "A committed offset only grows, but for a reset.", "commits",
-      "        goes_back = is_news and offset < before\n", "        is_news, goes_back = True, False\n", "D", "was committed up to|expected more than", 5),
+      "        lost_tail = is_news and offset < before\n", "        is_news, lost_tail = True, False\n", "D", "was committed up to|expected more than", 5),
     _planted("done before it is done", "No message is left out.", "client_queues",
       "        held.done = offset\n        return True", "        held.done = offset + 1\n        return True", "D", "is not handled yet", 5),
     _planted("reading does not count", "What a process reads and may hand out counts.", "client_queues",
