@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wakeroll_model.queue import Queue
-from wakeroll_model.strategies.strategy_error import StrategyError
+
+
+class StrategyError(ValueError):
+    """A strategy cannot assign these queues; the message gives the reason to the operator of the group."""
 
 
 def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:
