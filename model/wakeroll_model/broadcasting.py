@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from wakeroll_model import assignment_limits, broadcast_offsets, config
-from wakeroll_model.broadcast_room import held
+from wakeroll_model.assignment_limits import held
 from wakeroll_model.decisions import How, Start, Trigger
 from wakeroll_model.events import Ahead, Heartbeat, Reset
 from wakeroll_model.group import BroadcastOffsets, Group, Member

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from msgspec import UNSET, Struct
 
 from wakeroll_model import assignment_limits, config, feature_levels
-from wakeroll_model.broadcast_room import BroadcastRoom
+from wakeroll_model.assignment_limits import BroadcastRoom
 from wakeroll_model.config import DEFAULT_LIMITS, Limits
 from wakeroll_model.decisions import AnyDecision, Cause, Change, Membership, Offset, Rejected, Trigger
 from wakeroll_model.events import Heartbeat, Mode, Subscription
