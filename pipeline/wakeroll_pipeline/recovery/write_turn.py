@@ -11,8 +11,8 @@ On the disk of one machine, a locked file is the lease: a suspended process keep
 
 from contextlib import ExitStack
 
+from wakeroll_model.lease_log import generation_of, turn_number
 from wakeroll_model.rows import TABLES
-from wakeroll_model.turn_number import generation_of, turn_number
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.recovery.checkpoint_state import (

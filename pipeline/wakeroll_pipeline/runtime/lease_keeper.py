@@ -63,7 +63,7 @@ class ProcessLease:
     def term(self) -> int:
         """Number of the period in which this process has the lease: later holders have higher ones; -1 before.
 
-        They begin again if the topic is created again: see `wakeroll_model.turn_number`.
+        They begin again if the topic is created again: see `wakeroll_model.lease_log.turn_number`.
         """
         with self._changed:
             return self._contender.term
