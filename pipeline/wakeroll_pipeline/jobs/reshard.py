@@ -35,8 +35,7 @@ from wakeroll_pipeline.recovery.log_marks import refuse_replaced
 from wakeroll_pipeline.recovery.snapshots import replace_snapshots
 from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of, topics_of
-from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
-from wakeroll_pipeline.runtime.process_name import process_name
+from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks, process_name
 from wakeroll_pipeline.settings import Settings
 
 log = logging.getLogger("wakeroll.run")

@@ -52,8 +52,7 @@ from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forg
 from wakeroll_pipeline.recovery.log_marks import marks_in, refuse_replaced
 from wakeroll_pipeline.recovery.lost_tables import refuse_lost_tables
 from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
-from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
-from wakeroll_pipeline.runtime.process_name import process_name
+from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks, process_name
 from wakeroll_pipeline.runtime.run_status import QueryStatus, Status, write_status
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 from wakeroll_pipeline.settings import Settings
