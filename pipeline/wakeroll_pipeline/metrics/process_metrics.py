@@ -1,18 +1,42 @@
-"""The state of a process itself: its roles and whether it is ready, room on its disks, ends of certificates, errors."""
+"""The registry of a process, and its own state: roles, room on its disks, ends of certificates, errors."""
 
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from wakeroll import client_errors
+from wakeroll.installed_version import installed_version
+from wakeroll_model import feature_levels
 from wakeroll_pipeline.metrics.certificate_ends import certificate_ends
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage import small_files
+
+
+def new_registry() -> CollectorRegistry:
+    """Create a registry with the memory, CPU time and open files of this process, and the versions of its software."""
+    # The time of creation of each series doubles their number, and Prometheus does not use it.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    build = {"version": installed_version(), "newest_level": str(feature_levels.NEWEST)}
+    Info("wakeroll_build", "Release of wakeroll, and the newest feature level that it knows.", registry=registry).info(
+        build
+    )
+    return registry
 
 
 class ProcessMetrics(Collector):

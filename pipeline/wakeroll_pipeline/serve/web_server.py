@@ -28,8 +28,7 @@ from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
-from wakeroll_pipeline.metrics.process_metrics import expose_process
-from wakeroll_pipeline.metrics.process_registry import new_registry
+from wakeroll_pipeline.metrics.process_metrics import expose_process, new_registry
 from wakeroll_pipeline.metrics.systemd_reports import reported_to_systemd
 from wakeroll_pipeline.notify.notification_forms import Sender
 from wakeroll_pipeline.notify.notify_file import read_rules
