@@ -16,8 +16,8 @@ from wakeroll.errors import WakerollError
 from wakeroll_pipeline.prerequisites import check_java
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.executors import executor_confs, is_local
-from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
 from wakeroll_pipeline.spark.jar_paths import SPARK, class_options, spark_jars
+from wakeroll_pipeline.spark.made_jars import hadoop_defaults_jar
 from wakeroll_pipeline.spark.s3_classes import s3_session_jars
 from wakeroll_pipeline.spark.spark_properties import read_spark_properties
 from wakeroll_pipeline.spark.storage_confs import storage_confs, uses_s3
