@@ -13,8 +13,8 @@ from wakeroll.connection import Topics
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import SNAPSHOTS, Table
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger, refuse_outside
 from wakeroll_pipeline.live.ledger_reader import model_of
 from wakeroll_pipeline.serve.no_answer import NoAnswer
