@@ -10,10 +10,10 @@ import sys
 
 from pyspark.sql import functions as f
 
+from wakeroll_pipeline.cli.settings_sources import load
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.jobs.supervise import POLL_S, raise_if_dead, stop_between_batches
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
-from wakeroll_pipeline.settings import load
 from wakeroll_pipeline.sinks.kafka_sink import publish
 from wakeroll_pipeline.sources.kafka_source import kafka_options, records
 from wakeroll_pipeline.spark.session import start_session

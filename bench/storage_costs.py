@@ -24,9 +24,10 @@ from bench.latency_figures import Latency
 from bench.path_latency import heartbeats_of, orders_of
 from bench.running_system import make_topic, running_system, settings_in
 from bench.text_tables import digits, table
+from wakeroll_pipeline.cli.settings_sources import load
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.runtime.run_status import read_status
-from wakeroll_pipeline.settings import Settings, load
+from wakeroll_pipeline.settings import Settings
 
 QUEUES = 16
 COMMAND_RUNS = 5

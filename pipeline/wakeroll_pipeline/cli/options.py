@@ -21,9 +21,10 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.time_text import ago_ms_of, duration_ms_of, time_of
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.process_logs import log_as_json
+from wakeroll_pipeline.cli.settings_sources import load
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.runtime.run_status import read_status
-from wakeroll_pipeline.settings import CHECKPOINTS, PREFIX, Settings, load
+from wakeroll_pipeline.settings import CHECKPOINTS, PREFIX, Settings
 
 _DEFAULTS = Settings()
 
