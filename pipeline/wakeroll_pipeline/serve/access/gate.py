@@ -86,14 +86,14 @@ class Gate:
             raise Refused(self.why_unknown(connection), 401 if self.users is not None else 403)
         return visitor
 
-    def known_with(self, connection: HTTPConnection, needed: Role, group_id: str) -> Visitor:
-        """Return the user who sent a request, if this user has the rights for a change of a group.
+    def known_with(self, connection: HTTPConnection, needed: Role, group_id: str, deployment: str = "") -> Visitor:
+        """Return the user who sent a request, if this user has the rights for a change of a group of a deployment.
 
         Raises:
             Refused: the user is not known, or lacks a right.
         """
         visitor = self.known(connection)
-        if lack := visitor.rights.lack(needed, group_id):
+        if lack := visitor.rights.lack(needed, group_id, deployment):
             raise Refused(lack, 403)
         return visitor
 

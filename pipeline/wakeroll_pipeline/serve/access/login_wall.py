@@ -6,6 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.access.login_pages import login_address
+from wakeroll_pipeline.serve.site_paths import own_path
 
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics", "/login")
 """Probes and Prometheus do not log in."""
@@ -30,7 +31,7 @@ class LoginWall:
 
     def _refuse(self, connection: HTTPConnection) -> Response:
         path = connection.url.path
-        is_page = not path.startswith(("/api/", "/events/")) and connection.scope["method"] in ("GET", "HEAD")
+        is_page = not own_path(path).startswith(("/api/", "/events/")) and connection.scope["method"] in ("GET", "HEAD")
         if is_page and self._gate.users is not None:
             login = login_address(f"{path}?{connection.url.query}".rstrip("?"))
             if connection.headers.get("sec-fetch-site") in ("cross-site", "same-site"):

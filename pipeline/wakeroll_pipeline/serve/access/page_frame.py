@@ -22,9 +22,9 @@ class Frame(Struct, frozen=True, kw_only=True):
     rights: Rights = Rights()
     """Rights of the user; all, if it is not known, because the login comes first."""
 
-    def offers_change(self, group_id: str) -> bool:
-        """Return whether the page leads to the changes of a group."""
-        return self.may_change and not self.rights.lack("operator", group_id)
+    def offers_change(self, group_id: str, deployment: str) -> bool:
+        """Return whether the page leads to the changes of a group of a deployment."""
+        return self.may_change and not self.rights.lack("operator", group_id, deployment)
 
 
 def frame_of(gate: Gate | None, request: Request, may_change: bool) -> Frame:

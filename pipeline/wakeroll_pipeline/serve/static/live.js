@@ -153,7 +153,7 @@ let extentAt = Date.now();
 async function extendSlider({ target: slider }) {
   if (Date.now() - extentAt < 5_000) return;
   extentAt = Date.now();
-  const answer = await fetch("/api/extent");
+  const answer = await fetch(`${body.dataset.base}/api/extent`);
   const { first_ms: first, last_ms: last } = answer.ok ? await answer.json() : {};
   if (!first) return;
   slider.min = first;
