@@ -58,6 +58,16 @@ AuthHeader = Annotated[
         show_default=False,
     ),
 ]
+Oidc = Annotated[
+    Path | None,
+    typer.Option(
+        "--oidc",
+        metavar="FILE",
+        help="File of an identity provider (OpenID Connect) that logs users in and gives them roles; "
+        "docs/security.md describes it. Default: none.",
+        show_default=False,
+    ),
+]
 Proxies = Annotated[
     str,
     typer.Option(
@@ -85,7 +95,7 @@ PublicUrl = Annotated[
     ),
 ]
 InsecureHttp = Annotated[
-    bool, typer.Option("--insecure-http", help="Accept passwords over unencrypted connections from other machines.")
+    bool, typer.Option("--insecure-http", help="Accept logins over unencrypted connections from other machines.")
 ]
 Notify = Annotated[
     Path | None,
@@ -116,6 +126,7 @@ def serve(
     allow_changes: AllowChanges = False,
     auth_file: AuthFile = None,
     auth_header: AuthHeader = "",
+    oidc: Oidc = None,
     trusted_proxies: Proxies = "",
     require_login: RequireLogin = False,
     public_url: PublicUrl = "",
@@ -137,6 +148,7 @@ def serve(
         allow_changes=allow_changes,
         auth_file=auth_file,
         auth_header=auth_header,
+        oidc=oidc,
         trusted_proxies=trusted_proxies,
         require_login=require_login,
         public_url=public_url,

@@ -24,8 +24,10 @@ class Session(Struct, frozen=True, kw_only=True):
     name: str
     until_s: int
     """End of the session (epoch s)."""
-    seal: str
+    seal: str = ""
     """Fingerprint of the user's entry at the login: a new password ends the session."""
+    role: str = ""
+    """Role at the identity provider by which the user has rights; empty if a password began the session."""
 
 
 class Sessions:
@@ -36,10 +38,10 @@ class Sessions:
         self._key = hmac.digest(secret, b"session", "sha256")
         self._ended: OrderedDict[str, int] = OrderedDict()
 
-    def begin(self, name: str, seal: str) -> str:
-        """Return the cookie of a new session."""
-        until_s = int(time.time()) + SESSION_S
-        session = Session(session_id=secrets.token_hex(16), name=name, until_s=until_s, seal=seal)
+    def begin(self, name: str, seal: str = "", *, role: str = "", length_s: int = SESSION_S) -> str:
+        """Return the cookie of a new session, which ends after a time (s)."""
+        until_s = int(time.time()) + length_s
+        session = Session(session_id=secrets.token_hex(16), name=name, until_s=until_s, seal=seal, role=role)
         body = base64.urlsafe_b64encode(msgspec.json.encode(session))
         return f"{body.decode()}.{self._sign(body)}"
 

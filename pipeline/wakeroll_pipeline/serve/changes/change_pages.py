@@ -423,7 +423,7 @@ class ChangePages:
 
     def _unknown(self, request: Request) -> Response:
         """Answer a request of an unknown user: show the login form, if there is one."""
-        if self._gate.users is None:
+        if not self._gate.has_form:
             raise Refused(self._gate.why_unknown(request), 403)
         path = link(request.url.path, **dict(request.query_params))
         return RedirectResponse(login_address(path), 303)
