@@ -4,43 +4,25 @@ import json
 import re
 import urllib.error
 from collections.abc import Iterator
-from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.control_log import START_MS
 from tests.support.delta_tables import write_tables
-from tests.support.ledgers import PARTITIONS, a_day
+from tests.support.ledgers import a_day
+from tests.support.systems.deployments_site import deployments_site
 from tests.support.systems.page_client import PageClient
-from tests.support.systems.web_site import answering
-from wakeroll.connection import Topics
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import add_key, new_key
-from wakeroll_pipeline.live.ledger_reader import read_ledger
-from wakeroll_pipeline.live.live_model import LiveModel
-from wakeroll_pipeline.metrics.group_choice import GroupChoice
-from wakeroll_pipeline.metrics.health import Health
-from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
-from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.access.user_file import add_user
-from wakeroll_pipeline.serve.changes.change_work import Work
-from wakeroll_pipeline.serve.deployment_metrics import DeploymentMetrics
-from wakeroll_pipeline.serve.deployments_page import DeploymentsPage
-from wakeroll_pipeline.serve.event_stream import Streams
-from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.several_deployments import check_deployments
-from wakeroll_pipeline.serve.view_source import ViewSource
-from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import InvalidSettings, Settings, load_named
 
 PASSWORD = "correct horse battery"
@@ -55,39 +37,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def away() -> LiveModel:
-    """The model of a deployment whose brokers do not answer."""
-    model = LiveModel(Topics(), PARTITIONS)
-    model.facts = msgspec.structs.replace(model.facts, is_begun=False, trouble="no Kafka broker answered at gone:9092")
-    return model
-
-
-@contextmanager
-def page_of(home: Path, access: AccessOptions | None = None) -> Iterator[str]:
-    """Serve the deployments `prod`, which has groups and tables, and `test`, which is away."""
-    access = access or AccessOptions()
-    gate = Gate(access) if access.has_login else None
-    streams, registry, process = Streams(gate), CollectorRegistry(), CollectorRegistry()
-    ProcessMetrics(process, dict)
-    pages, registries, histories = {}, {}, []
-    for name, model in (("prod", read_ledger(home / "warehouse", Topics(), PARTITIONS)), ("test", away())):
-        source, own = ViewSource(model), CollectorRegistry()
-        LiveMetrics(source, own, GroupChoice(own, 100), 1_000)
-        registries[name] = own
-        history = History(home / "warehouse", Topics(), PARTITIONS, deployment=name)
-        histories.append(history)
-        work = Work(Settings(bootstrap="127.0.0.1:9"), 0.5) if access.allow_changes else None
-        pages[name] = WebApp(source, own, (), history, gate, work, deployment=name, streams=streams)
-    DeploymentMetrics(registry, process, registries)
-    with answering(DeploymentsPage(pages, registry, ["127.0.0.1"], gate, Health(""), streams)) as address:
-        yield address
-    for history in histories:
-        history.close()
-
-
 @pytest.fixture(scope="module")
 def site(home: Path) -> Iterator[str]:
-    with page_of(home) as address:
+    with deployments_site(home) as address:
         yield address
 
 
@@ -173,7 +125,7 @@ def test_every_link_of_a_deployment_leads_to_the_same_deployment(home, tmp_path)
     """A link that loses its deployment would show the groups of another one."""
     users = tmp_path / "users.toml"
     add_user(users, "mia", PASSWORD)
-    with page_of(home, AccessOptions(auth_file=users, allow_changes=True, require_login=True)) as address:
+    with deployments_site(home, AccessOptions(auth_file=users, allow_changes=True, require_login=True)) as address:
         client = PageClient(address)
         client.log_in("mia", PASSWORD)
         found, todo = set[str](), ["/deployments/prod/"]
@@ -224,7 +176,7 @@ def test_an_earlier_moment_is_that_of_the_deployment(site):
 def test_one_login_is_for_all_deployments_and_leads_back(home, tmp_path):
     users = tmp_path / "users.toml"
     add_user(users, "mia", PASSWORD)
-    with page_of(home, AccessOptions(auth_file=users, require_login=True)) as address:
+    with deployments_site(home, AccessOptions(auth_file=users, require_login=True)) as address:
         client = PageClient(address)
         refused = [client.get(path).status for path in ("/", "/deployments/prod/", "/deployments/prod/api/groups")]
         wanted = client.get("/deployments/prod/groups/billing?q=a")
@@ -245,7 +197,7 @@ def test_a_role_may_be_for_one_deployment(home, tmp_path):
     """Else somebody who may try things out in `test` could reset offsets in `prod`."""
     users = tmp_path / "users.toml"
     add_user(users, "olga", PASSWORD, role="operator", groups=["pro?/aud*", "test/*", "prod-*"])
-    with page_of(home, AccessOptions(auth_file=users, allow_changes=True)) as address:
+    with deployments_site(home, AccessOptions(auth_file=users, allow_changes=True)) as address:
         client = PageClient(address)
         client.log_in("olga", PASSWORD)
         forms = {name: client.get(f"/deployments/prod/groups/{name}/change") for name in ("audit", "billing")}

@@ -134,15 +134,18 @@ class DeploymentsPage:
         return Health(source="live", state=worst.state, as_of_ms=max(one.as_of_ms for one in every))
 
     def _regions(self) -> Regions:
-        rows, template = self._list(), environment().get_template
-        values = {"rows": rows, "state": self._health().state}
+        values, template = self._status(), environment().get_template
         return {
             "status": template("deployments/status.html").render(values),
             "deployments": template("deployments/deployments.html").render(values),
         }
 
+    def _status(self) -> dict[str, object]:
+        """Return the values of the list, and of the status in the frame of each page."""
+        return {"deployments": self._list(), "state": self._health().state}
+
     def _render(self, request: Request, template: str, status: int = 200, /, **values: object) -> Response:
-        values |= {"at": "", "listed": "deployments", "health": self._health()}
+        values |= self._status() | {"at": "", "listed": "deployments", "health": self._health()}
         values["frame"] = frame_of(self._gate, request, may_change=False)
         return HTMLResponse(environment().get_template(template).render(values), status)
 

@@ -63,6 +63,7 @@ function update(event) {
 }
 
 function connect() {
+  if (!body.dataset.events) return; // a page that does not change
   if (source) source.close();
   heardAt = Date.now();
   const opened = new EventSource(body.dataset.events);
@@ -200,14 +201,14 @@ window.addEventListener("pagehide", () => source && source.close());
 window.addEventListener("pageshow", (event) => event.persisted && connect());
 
 setInterval(() => {
-  if (Date.now() - heardAt > QUIET_MS) {
+  if (source && Date.now() - heardAt > QUIET_MS) {
     connection("lost");
     connect();
   }
   showAges();
 }, 1000);
 
-if (body.dataset.events) connect();
+connect();
 showAges();
 
 const slider = document.getElementById("time");
