@@ -117,7 +117,7 @@ endif
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	@$(PIP) --constraint constraints.txt --editable '.[quality,sql,sql-spark,s3]' --group dev $(OR_SAY_SO)
+	@$(PIP) --constraint constraints.txt --editable '.[quality,sql,sql-spark,s3,oidc]' --group dev $(OR_SAY_SO)
 	@touch $@
 
 # An environment of its own: what looks for vulnerabilities is no part of what is looked at.

@@ -206,12 +206,16 @@ class ServiceOptions(BrokerOptions, frozen=True, kw_only=True):
 
         An error in another setting is logged in the format that the option or the environment names.
         """
-        if (self.log_format or os.environ.get(f"{PREFIX}LOG_FORMAT")) == "json":
-            log_as_json()
+        self.begin_log()
         settings = super().settings(**given)
         if settings.log_format == "json":
             log_as_json()
         return settings
+
+    def begin_log(self) -> None:
+        """Log in the format that the option or the environment names."""
+        if (self.log_format or os.environ.get(f"{PREFIX}LOG_FORMAT")) == "json":
+            log_as_json()
 
 
 class MeasuredOptions(ServiceOptions, frozen=True, kw_only=True):

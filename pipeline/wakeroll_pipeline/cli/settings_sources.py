@@ -65,6 +65,19 @@ def load(environment: Mapping[str, str], file: Path | None = None, **given: Any)
     return settings
 
 
+def load_named(environment: Mapping[str, str], file: Path) -> Settings:
+    """Read the settings of one of several deployments: its file overrides the environment, which all of them share.
+
+    Raises:
+        InvalidSettings: as for `load`; or the file names no broker.
+    """
+    named = _from_file(file)
+    if not named.get("bootstrap"):
+        raise InvalidSettings(f'{file} names no broker; it must have a line like bootstrap = "host:9092"')
+    overridden = {PREFIX + name.upper() for name in named}
+    return load({name: value for name, value in environment.items() if name not in overridden}, file)
+
+
 def _from_file(file: Path | None) -> dict[str, Any]:
     path = file or Path("wakeroll.toml")
     if file is None and not path.exists():

@@ -48,6 +48,8 @@ class ProcessMetrics(Collector):
         roles: Callable[[], Mapping[str, bool]],
         folders: Mapping[str, Path] | None = None,
         config: Mapping[str, str] | None = None,
+        *,
+        has_errors: bool = True,
     ) -> None:
         """Register the metrics.
 
@@ -57,7 +59,9 @@ class ProcessMetrics(Collector):
                 it is called by the threads of requests.
             folders: name -> local folder whose disk must have room; one that does not exist yet has no series.
             config: settings of Kafka's client, which may name certificates.
+            has_errors: whether to count errors, which are those of the whole process.
         """
+        self._has_errors = has_errors
         self._roles = roles
         self._folders = folders or {}
         self._config = config or {}
@@ -65,12 +69,11 @@ class ProcessMetrics(Collector):
 
     def describe(self) -> list[Metric]:
         """Return the metrics without their values."""
-        return [*self._gauges(), *self._counters()]
+        return [*self._gauges(), *self._counters()] if self._has_errors else [*self._gauges()]
 
     def collect(self) -> list[Metric]:
         """Return the metrics with their values."""
         ready, free, size, ends = gauges = self._gauges()
-        kafka, store = counters = self._counters()
         for role, is_ready in self._roles().items():
             ready.add_metric([role], is_ready)
         for name, folder in self._folders.items():
@@ -80,6 +83,9 @@ class ProcessMetrics(Collector):
                 size.add_metric([name], usage.total)
         for setting, end_s in certificate_ends(self._config).items():
             ends.add_metric([setting], end_s)
+        if not self._has_errors:
+            return [*gauges]
+        kafka, store = counters = self._counters()
         for cause, count in client_errors.errors.copy().items():  # other threads add to it
             kafka.add_metric([cause], count)
         for kind in ("denied", "failed"):
@@ -119,6 +125,8 @@ def expose_process(
     registry: CollectorRegistry,
     settings: Settings,
     roles: Callable[[], Mapping[str, bool]],
+    *,
+    has_errors: bool = True,
 ) -> None:
     """Add the metrics of a process of a deployment to a registry; see `ProcessMetrics`.
 
@@ -129,4 +137,4 @@ def expose_process(
     places = {"home": settings.warehouse.parent, "checkpoints": settings.checkpoints_folder}
     folders = {name: place.path for name, place in places.items() if place.is_local}
     config = settings.connection.config if settings.bootstrap else {}
-    ProcessMetrics(registry, roles, folders | {"work": settings.work_folder}, config)
+    ProcessMetrics(registry, roles, folders | {"work": settings.work_folder}, config, has_errors=has_errors)

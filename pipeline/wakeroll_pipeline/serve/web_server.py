@@ -39,6 +39,7 @@ from wakeroll_pipeline.serve.changes.change_work import Work
 from wakeroll_pipeline.serve.connection_limits import AT_ONCE, LimitedProtocol
 from wakeroll_pipeline.serve.history import History
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
+from wakeroll_pipeline.serve.site import Site
 from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
@@ -101,7 +102,7 @@ class PageServer(uvicorn.Server):
 
     def __init__(
         self,
-        web: WebApp,
+        web: Site,
         stop: threading.Event | None = None,
         beat: Callable[[str], object] = lambda _: None,
     ) -> None:
@@ -151,7 +152,7 @@ class PageServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then the connections."""
-        self._web.stopping.set()
+        self._web.streams.stopping.set()
         await super().shutdown(sockets)
 
 
