@@ -159,6 +159,10 @@ class Control:
         if self.is_away:
             self._ask(self._come_back)
 
+    def noticed(self) -> None:
+        """Note that the application works for its queues; it need not read."""
+        self._idle_s = 0.0
+
     def step_out(self, why: str) -> None:
         """Leave until `called` is called; `why` is the end of a sentence about the application."""
         self._ask(lambda: self._step_out(why))
@@ -237,6 +241,10 @@ class Control:
             self._will.note(give, offset)
         return counts
 
+    def progress(self, give: Give) -> int | None:
+        """Return how far an assignment is processed; None if it has ended, or reading has not begun."""
+        return self._client.progress(give)[0]  # it reads one value, which needs no lock
+
     def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
         """Report that the messages of an assignment have another leader epoch from this offset on; None: not known."""
         self._ask(lambda: self._client.note_leader_epoch(give, offset, leader_epoch))
@@ -285,6 +293,13 @@ class Control:
     def may_handle(self, give: Give) -> bool:
         """Return whether the application may handle a message of this assignment now; it may be draining."""
         return self._is_allowed(self._client.may_handle, give)
+
+    def sure_until_ms(self, most_ms: int) -> int:
+        """Return until when messages that may be delivered now still may be, unless `changed` is set before.
+
+        `most_ms`: longest time from now (ms). The result is by the SDK's clock.
+        """
+        return min(now_ms() + most_ms, self._client.patient_until_ms)
 
     def check(self) -> None:
         """Raise an error if this client's membership has ended.

@@ -384,10 +384,24 @@ class Client:
         """Return when `on_time` next has work to do, unless another call comes before."""
         if not self._is_in:
             return NEVER_MS
-        due = [self._sent_ms + self.heartbeat_ms, self._patient_until_ms + 1]
+        due = [self._sent_ms + self.heartbeat_ms, self.patient_until_ms + 1]
         if self._holding.news(starts_only=not self._commits_itself):
             due.append(self._commit_due_ms)
         return min(due)
+
+    @property
+    def patient_until_ms(self) -> int:
+        """Until when the client acts, by its own clock: it stops before its session ends at the coordinator.
+
+        A longer session timeout counts at once. A shorter one counts from `_stated_ms`, the earliest time at which a
+        heartbeat can have stated it. Until then the coordinator counts the longer one from the last heartbeat that it
+        has.
+        """
+        until_ms = self._acknowledged_ms + self.session_timeout_ms
+        if self._acknowledged_ms < self._stated_ms and self.session_timeout_ms < self._session_before_ms:
+            until_ms = self._stated_ms + self.session_timeout_ms
+            until_ms = min(until_ms, self._acknowledged_ms + self._session_before_ms)
+        return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
 
     def may_hand_out(self, give: Give, now_ms: int) -> bool:
         """Return whether a message of this assignment may still go to the application; called before each message.
@@ -586,22 +600,8 @@ class Client:
         )
         return Send(beat, now_ms)
 
-    @property
-    def _patient_until_ms(self) -> int:
-        """Until when the client acts, by its own clock: it stops before its session ends at the coordinator.
-
-        A longer session timeout counts at once. A shorter one counts from `_stated_ms`, the earliest time at which a
-        heartbeat can have stated it. Until then the coordinator counts the longer one from the last heartbeat that it
-        has.
-        """
-        until_ms = self._acknowledged_ms + self.session_timeout_ms
-        if self._acknowledged_ms < self._stated_ms and self.session_timeout_ms < self._session_before_ms:
-            until_ms = self._stated_ms + self.session_timeout_ms
-            until_ms = min(until_ms, self._acknowledged_ms + self._session_before_ms)
-        return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
-
     def _is_silent(self, now_ms: int) -> bool:
-        return now_ms > self._patient_until_ms
+        return now_ms > self.patient_until_ms
 
     def _if_silent(self, now_ms: int) -> list[Output]:
         """Drop everything if the coordinator may have evicted this instance; checked before any other work."""

@@ -18,6 +18,8 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "assignment": (),
         "commit": (),
         "committed": (QUEUE,),
+        "consume": (10, 0),
+        "done": (),
         "fetch": (QUEUE, 0, 0),
         "lag": (),
         "pause": ([],),
