@@ -20,7 +20,6 @@ from wakeroll.broker_check import look
 from wakeroll.calls_at_work import Application, CallAtWork
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
-from wakeroll.delivery import Delivery
 from wakeroll.errors import InvalidUsage
 from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.fetch import MOST_MESSAGES, Fetched, Fetcher
@@ -34,6 +33,7 @@ from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
 from wakeroll.own_process import OwnProcess
+from wakeroll.polled_messages import PolledMessages
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
 from wakeroll.push.push_loop import GIVE_UP_AT, PushLoop
@@ -242,7 +242,7 @@ class Consumer:
         self._marks = Marks(self._control.done) if marks_done else None
         self._leaving: dict[Queue, int] = {}
         """Revoked queues with messages that are not done -> when they are released in any case, by the SDK's clock."""
-        self._delivery = Delivery(self._control, self._reader, self._selection, self._retry_topic, self._marks)
+        self._polled = PolledMessages(self._control, self._reader, self._selection, self._retry_topic, self._marks)
         self._starts = QueueStarts(self._control, self._reader, on_assigned)
         self._loop: PushLoop | None = None
         """Runs while `run` does."""
@@ -330,11 +330,11 @@ class Consumer:
         try:
             try:
                 self._caller = threading.get_ident()
-                return self._delivery.next()
+                return self._polled.next()
             finally:
                 polling.release()
         except BaseException:
-            self._delivery.abandon()
+            self._polled.abandon()
             self._is_in_doubt = True
             raise
 
@@ -354,7 +354,7 @@ class Consumer:
         try:
             try:
                 self._control.join()
-                self._delivery.confirm()
+                self._polled.confirm()
                 is_confirmed = True
                 self._recover()
                 self._subscribe(with_retries=False)
@@ -364,7 +364,7 @@ class Consumer:
                     self._follow()
                     self._control.check()
                     left = max(deadline - time.monotonic(), 0.0)
-                    messages = self._delivery.take(most, left, alone=alone)
+                    messages = self._polled.take(most, left, alone=alone)
                     if messages or not left:
                         self._control.called()
                         if alone:
@@ -374,7 +374,7 @@ class Consumer:
                 self._polling.release()
         except BaseException:
             if is_confirmed:
-                self._delivery.abandon()  # nobody received it
+                self._polled.abandon()  # nobody received it
             self._is_in_doubt = True
             stay_at_end()
             raise
@@ -541,9 +541,9 @@ class Consumer:
             try:
                 self._control.join()
                 self._control.called()
-                self._delivery.confirm()
+                self._polled.confirm()
                 self._recover()
-                self._delivery.give_back()
+                self._polled.give_back()
                 self._reader.go_on(self._reader.queues)
                 if on_error == "retry" and not self._has_failure_topics:
                     ensure_failure_topics(
@@ -716,7 +716,7 @@ class Consumer:
             raise InvalidUsage("seek() was called during run(); call it in on_assigned, or use poll()")
         self._reader.position(named)  # or it raises an error
         self._is_in_doubt = True  # until the reader is there
-        self._delivery.seek(named, offset)
+        self._polled.seek(named, offset)
         self._is_in_doubt = False
 
     def put_back(self) -> None:
@@ -731,9 +731,9 @@ class Consumer:
         self._refuse_at_once("put_back")
         if not self._is_in_doubt:
             self._is_in_doubt = True  # until the reader is there
-            self._delivery.put_back()
+            self._polled.put_back()
             self._is_in_doubt = False
-        self._delivery.forget_in_hand()
+        self._polled.forget_in_hand()
 
     def position(self, queue: QueueName) -> int:
         """Return the offset of the next message to deliver; during `run`, of the first one that is not processed.
@@ -743,7 +743,7 @@ class Consumer:
         """
         self._refuse_if_left()
         named = argument_checks.queue_of(queue)
-        read = self._delivery.position(named)
+        read = self._polled.position(named)
         handled = None if self._loop is None or self._is_in_doubt else self._loop.position(named)
         return read if handled is None else handled
 
@@ -778,7 +778,7 @@ class Consumer:
             self._refuse_at_once("lag")
             lag = self._reader.lag(timeout)
         return {
-            queue: left + self._reader.position(queue) - self._delivery.position(queue) for queue, left in lag.items()
+            queue: left + self._reader.position(queue) - self._polled.position(queue) for queue, left in lag.items()
         }
 
     def close(self, timeout: float = 5.0) -> None:
@@ -817,7 +817,7 @@ class Consumer:
             try:
                 if idle:
                     self._recover()
-                    self._delivery.clear()
+                    self._polled.clear()
                     self._reader.stop_all_but({})
                     self._tell(self._on_revoked, self._starts.ended())
             finally:
@@ -850,7 +850,7 @@ class Consumer:
 
     def _confirm(self) -> bool:
         """Record that the application has received the last messages; return whether that takes effect."""
-        return self._delivery.confirm()
+        return self._polled.confirm()
 
     def _recover(self) -> None:
         """After an exception, let the reader agree with what is processed; it may be interrupted, and called again."""
@@ -861,7 +861,7 @@ class Consumer:
             self._loop = None
         if self._marks is not None:
             self._marks.free_lock()
-        self._delivery.recover()
+        self._polled.recover()
         self._control.changed.set()
         self._is_in_doubt = False
 
@@ -875,7 +875,7 @@ class Consumer:
         control.changed.clear()
         try:
             readable, draining = control.view()
-            self._delivery.give_back()
+            self._polled.give_back()
             reader.stop_all_but(readable)
             reader.stop(control.is_paused)
             self._selection.follow()
@@ -922,7 +922,7 @@ class Consumer:
 
     def _hanging(self) -> str:
         """Describe what the application does instead of the next `poll`, as the end of a sentence."""
-        in_hand, thread = self._delivery.in_hand, self._caller
+        in_hand, thread = self._polled.in_hand, self._caller
         last = f"; its last message is offset {in_hand[-1].end - 1} of {in_hand[-1].give.queue}" if in_hand else ""
         if thread is None:
             return last
@@ -933,7 +933,7 @@ class Consumer:
         loop, thread = self._loop, self._caller
         if loop is not None:
             return loop.calls_at_work()
-        in_hand = [(one.give.queue, one.first, one.end - 1) for one in self._delivery.in_hand]
+        in_hand = [(one.give.queue, one.first, one.end - 1) for one in self._polled.in_hand]
         if self._marks is not None:
             left = [(queue, self._marks.open_in(queue)) for queue in self._marks.open_queues()]
             in_hand = [(queue, offsets[0], offsets[-1]) for queue, offsets in left if offsets]
@@ -1010,4 +1010,4 @@ class Consumer:
 
 
 _POLLING = (Consumer._swift.__code__, Consumer._receive.__code__, Consumer.run.__code__)
-"""Whoever is in one of these has the consumer."""
+"""A thread that is in one of these has the consumer."""

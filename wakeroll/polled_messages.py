@@ -51,7 +51,7 @@ class _Run:
         """Offset up to which the queue is processed when the last message is."""
 
 
-class Delivery:
+class PolledMessages:
     """Delivers messages of a consumer's queues, and reports those that are processed. For one thread at a time.
 
     A message that was delivered is processed when `confirm` is called or, with marks, when it is marked. Messages that
@@ -80,7 +80,7 @@ class Delivery:
         self._runs: deque[_Run] = deque()
         """Messages that were read and not delivered. Only the first run may be delivered in part."""
         self._batch: list[InHand] = []
-        """What the last call has delivered, unless that is `_last`."""
+        """The messages that the last call has delivered, unless that is `_last`."""
         self._last: Message | None = None
         """The message of the first run that the last call has delivered; None if it was another one, or none."""
         self._sure_until_ms = 0
@@ -212,11 +212,11 @@ class Delivery:
             return FIRST_TIME
         return max(1, min(MOST_AHEAD, AHEAD_BYTES // self._largest))
 
-    # --- what is in hand ---
+    # --- messages in hand ---
 
     @property
     def in_hand(self) -> list[InHand]:
-        """What the last call has delivered, in order, if it was not confirmed. Any thread may call it."""
+        """The messages that the last call has delivered, in order, if it was not confirmed. Any thread may call it."""
         last, runs = self._last, self._runs
         if last is None or not runs:
             return self._batch.copy()
@@ -336,13 +336,13 @@ class Delivery:
         self._batch, self._last = self.in_hand, None
 
 
-_all: "weakref.WeakSet[Delivery]" = weakref.WeakSet()
+_all: "weakref.WeakSet[PolledMessages]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
     """Let a forked process refuse each call, also if messages were read ahead."""
-    for delivery in _all:
-        delivery.look()
+    for polled in _all:
+        polled.look()
 
 
 if hasattr(os, "register_at_fork"):
