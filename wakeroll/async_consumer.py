@@ -3,8 +3,9 @@
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -15,6 +16,7 @@ from wakeroll.consumer import Consumer, QueueName
 from wakeroll.errors import InvalidUsage, in_words
 from wakeroll.event_loop import LoopCalls, LoopWatch, in_loop
 from wakeroll.fetch import Fetched
+from wakeroll.offset_queries import OffsetTarget
 from wakeroll.own_process import OwnProcess
 from wakeroll.push.workers import is_async
 from wakeroll_model.queue import Queue
@@ -84,21 +86,36 @@ class AsyncConsumer:
             InvalidUsage: the consumer is closed, or has not joined.
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
         """
+        return await self._receive(lambda consumer, slice_s: consumer.poll(slice_s), timeout)
+
+    async def consume(self, num_messages: int = 500, timeout: float = 1.0) -> list[Message]:
+        """Return the next messages of one or several queues; see `Consumer.consume`.
+
+        If the task is cancelled, no message is lost: the next call returns them.
+        """
+        return await self._receive(lambda consumer, slice_s: consumer.consume(num_messages, slice_s), timeout) or []
+
+    async def _receive(self, call: Callable[[Consumer, float], _Result], timeout: float) -> _Result:
+        """Let the thread call a method that returns messages, in slices of the timeout."""
         consumer = self._joined
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits forever)")
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
             left = max(deadline - asyncio.get_running_loop().time(), 0.0)
-            polled = self._thread.submit(functools.partial(consumer.poll, min(left, SLICE_S)))
+            received = self._thread.submit(functools.partial(call, consumer, min(left, SLICE_S)))
             try:
-                message = await in_loop(polled)
+                found = await in_loop(received)
             except asyncio.CancelledError:
-                self._thread.submit(functools.partial(_put_back, consumer, polled))
+                self._thread.submit(functools.partial(_put_back, consumer, received))
                 raise
-            if message is not None or not left:
-                return message
+            if found not in (None, []) or not left:
+                return found
             consumer = self._joined
+
+    def done(self, *messages: Message) -> bool:
+        """Note that messages are processed, of a consumer with `marks_done`; see `Consumer.done`."""
+        return self._joined.done(*messages)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """Return the messages until the consumer is closed."""
@@ -136,17 +153,25 @@ class AsyncConsumer:
         """
         return await _beside(functools.partial(self._joined.fetch, queue, offset, wait, max_messages=max_messages))
 
-    async def commit(self, timeout: float = 5.0) -> bool:
-        """Commit all delivered messages now; see `Consumer.commit`."""
-        return await self._call_beside_run(self._joined.commit, timeout)
+    async def commit(
+        self,
+        timeout: float = 5.0,
+        *,
+        message: Message | None = None,
+        offsets: Mapping[QueueName, int | tuple[int, str]] | None = None,
+    ) -> bool:
+        """Commit all delivered messages now, or those before a message or before offsets; see `Consumer.commit`."""
+        return await self._call_beside_run(
+            functools.partial(self._joined.commit, message=message, offsets=offsets), timeout
+        )
 
     async def lag(self, timeout: float = 5.0) -> dict[Queue, int]:
         """Return for each queue the number of offsets to its end; see `Consumer.lag`."""
         return await self._call_beside_run(self._joined.lag, timeout)
 
-    async def seek(self, queue: QueueName, offset: int) -> None:
-        """Read a queue from this offset on; see `Consumer.seek`."""
-        await self._call(self._joined.seek, queue, offset)
+    async def seek(self, queue: QueueName, offset: OffsetTarget, timeout: float = 5.0) -> None:
+        """Read a queue from this place on; see `Consumer.seek`."""
+        await self._call(self._joined.seek, queue, offset, timeout)
 
     def assignment(self) -> list[Queue]:
         """Return the queues that are being read, sorted."""
@@ -168,9 +193,23 @@ class AsyncConsumer:
         """Return the offset of the next message of a queue; see `Consumer.position`."""
         return self._joined.position(queue)
 
-    def committed(self, queue: QueueName) -> int | None:
-        """Return the committed offset of a queue; see `Consumer.committed`."""
-        return self._joined.committed(queue)
+    async def committed(self, queue: QueueName, timeout: float = 5.0) -> int | None:
+        """Return the committed offset of any queue of the group; see `Consumer.committed`."""
+        return await _beside(functools.partial(self._joined.committed, queue, timeout))
+
+    async def first_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
+        """Return the offset of the first message of any queue; see `Consumer.first_offset`."""
+        return await _beside(functools.partial(self._joined.first_offset, queue, timeout))
+
+    async def end_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
+        """Return the offset of the next message that is sent to any queue; see `Consumer.end_offset`."""
+        return await _beside(functools.partial(self._joined.end_offset, queue, timeout))
+
+    async def offsets_for_times(
+        self, times: Mapping[QueueName, int | datetime], timeout: float = 5.0
+    ) -> dict[Queue, int]:
+        """Return the offsets of the first messages at or after some times; see `Consumer.offsets_for_times`."""
+        return await _beside(functools.partial(self._joined.offsets_for_times, times, timeout))
 
     async def close(self, timeout: float = 5.0) -> None:
         """Commit processed messages and leave the group; see `Consumer.close`. A second call does nothing."""
@@ -278,9 +317,9 @@ def _log_problem(leaving: "Future[None]") -> None:
         log.warning("close() of an AsyncConsumer raised an exception: %s", in_words(problem))
 
 
-def _put_back(consumer: Consumer, polled: "Future[Message | None]") -> None:
-    """In the thread: take back a message that nobody received."""
-    if polled.exception() is None and polled.result() is not None:
+def _put_back(consumer: Consumer, received: "Future[Any]") -> None:
+    """In the thread: take back messages that nobody received."""
+    if received.exception() is None and received.result() not in (None, []):
         consumer.put_back()
 
 

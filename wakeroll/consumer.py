@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Literal, Self, overload
@@ -31,8 +32,10 @@ from wakeroll.last_will.member_will import will_for
 from wakeroll.marks import Marks
 from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
+from wakeroll.offset_queries import OffsetQueries, OffsetTarget, as_times, target_of
 from wakeroll.outbox import Outbox
 from wakeroll.own_process import OwnProcess
+from wakeroll.pending_commits import OnCommit, PendingCommits
 from wakeroll.polled_messages import PolledMessages
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
@@ -45,7 +48,7 @@ from wakeroll.thread_stacks import calls_of, name_of, stack_of
 from wakeroll.topic_filters import TopicFilters
 from wakeroll_model.client import Client
 from wakeroll_model.config import MAX_TOPICS, NEVER_MS
-from wakeroll_model.events import Mode, Offset, Policy, Subscription
+from wakeroll_model.events import Mode, Policy, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import retry_topic_of
 
@@ -243,6 +246,8 @@ class Consumer:
         self._leaving: dict[Queue, int] = {}
         """Revoked queues with messages that are not done -> when they are released in any case, by the SDK's clock."""
         self._polled = PolledMessages(self._control, self._reader, self._selection, self._retry_topic, self._marks)
+        self._queries = OffsetQueries(connection, group_id)
+        self._commits = PendingCommits()
         self._starts = QueueStarts(self._control, self._reader, on_assigned)
         self._loop: PushLoop | None = None
         """Runs while `run` does."""
@@ -361,6 +366,7 @@ class Consumer:
                 while True:
                     self._control.called()
                     self._refuse_if_closed()
+                    self._commits.serve()
                     self._follow()
                     self._control.check()
                     left = max(deadline - time.monotonic(), 0.0)
@@ -572,7 +578,7 @@ class Consumer:
                     clock=self._connection.clock,
                 )
                 self._loop.run(
-                    lambda: not self._stopping and not self._closed,
+                    self._goes_on,
                     lambda: max(min(stop_timeout, longest_s, self._leave_by - time.monotonic() - LEAVE_MARGIN_S), 0.0),
                 )
                 self._loop = None
@@ -583,6 +589,11 @@ class Consumer:
             self._is_in_doubt = True
             stay_at_end()
             raise
+
+    def _goes_on(self) -> bool:
+        """Return whether `run` goes on; its loop calls it in each round."""
+        self._commits.serve()
+        return not self._stopping and not self._closed
 
     def _end_run(self, problem: BaseException) -> None:
         """End `run` because the thread that stores failed messages has ended."""
@@ -634,33 +645,90 @@ class Consumer:
         self._refuse_if_left()
         return 0 if self._send_back is None else self._send_back.waiting
 
-    def commit(self, timeout: float = 5.0) -> bool:
+    def commit(
+        self,
+        timeout: float = 5.0,
+        *,
+        message: Message | None = None,
+        offsets: Mapping[QueueName, int | tuple[int, str]] | None = None,
+        asynchronous: bool = False,
+        on_commit: OnCommit | None = None,
+    ) -> bool:
         """Commit all delivered messages now, including those of the last call; with `marks_done`, those that are done.
 
         In a callback of `close`, the last messages are included only if they are known to be processed; see `close`.
         During `run`, any thread may call it; it commits the messages whose calls have returned.
 
+        With `message` or `offsets`, the messages of their queues that were delivered before are processed, those behind
+        are not, and nothing else is committed now. Neither is possible during `run`. Commits never go back.
+
         Args:
             timeout: seconds to wait for Kafka's acknowledgement.
+            message: a message that `poll` or `consume` has returned: it and all before it in its queue are processed.
+            offsets: queue -> offset of the next message to process, at most the one behind the last delivered one; or
+                that and a text of at most 4,096 characters, which is on record with the commit (`metadata` in the table
+                `offsets`) but not in a last will.
+            asynchronous: whether to return at once.
+            on_commit: called if `asynchronous`, with whether Kafka acknowledged the commit in time, and with the
+                offsets; in a later `poll`, `consume`, `commit` or `close`, or by the thread of `run`.
 
         Returns:
             Whether Kafka acknowledged the commit. If not (a timeout, or queues that were lost meanwhile), messages may
             be delivered again, to this consumer or to another one. The next commit includes the offsets that Kafka
-            did not receive.
+            did not receive. If `asynchronous`: whether the queues are still assigned to this consumer.
 
         Raises:
-            InvalidUsage: the consumer is closed, or is used by a second thread at once, or by a forked process.
+            InvalidUsage: an argument is not valid, such as an offset beyond what was delivered; the consumer is closed,
+                or is used by a second thread at once, or by a forked process.
         """
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds")
+        if on_commit is not None and not asynchronous:
+            raise InvalidUsage("on_commit needs asynchronous=True; otherwise commit() returns the outcome")
+        if message is not None and offsets is not None:
+            raise InvalidUsage("message and offsets were both given; pass one of them")
         if (loop := self._loop) is not None and not self._is_in_doubt:
             self._process.require()
+            if message is not None or offsets is not None:
+                raise InvalidUsage("commit() has neither message nor offsets during run(): results of calls count")
             loop.report()
         elif threading.current_thread() is not self._closer:
             self._refuse_at_once("commit")
         self._control.called()
-        counts = self._is_polling or self._confirm()
-        return self._control.commit(min(timeout, argument_checks.LONGEST_S)) and counts
+        if message is not None:
+            offsets = {(message.topic() or "", message.partition() or 0): (message.offset() or 0) + 1}
+        queues: list[Queue] | None = None
+        if offsets is None:
+            counts = self._is_polling or self._polled.confirm()
+        else:
+            queues = [argument_checks.queue_of(queue) for queue in offsets]
+            counts = self._confirm_below(dict(zip(queues, offsets.values(), strict=True)))
+        timeout = min(timeout, argument_checks.LONGEST_S)
+        if not asynchronous:
+            is_committed = self._control.commit(timeout, queues)
+            self._commits.serve()
+            return is_committed and counts
+        processed = self._control.processed()
+        told = {queue: offset for queue, offset in processed.items() if queues is None or queue in queues}
+        self._commits.add(self._control.begin_commit(timeout, queues), counts, told, on_commit)
+        return counts
+
+    def _confirm_below(self, offsets: Mapping[Queue, int | tuple[int, str]]) -> bool:
+        """Note that messages below these offsets are processed; return whether this consumer has all the queues."""
+        known = {queue: self._polled.delivered(queue) for queue in offsets}
+        wanted = {queue: argument_checks.offset_and_text_of(queue, given) for queue, given in offsets.items()}
+        for queue, (offset, _) in wanted.items():
+            if (delivered := known[queue]) is not None and offset > delivered[1]:
+                raise InvalidUsage(
+                    f"offset {offset} of {queue} is beyond what was delivered: the next message has offset "
+                    f"{delivered[1]}"
+                )
+        for queue, (offset, text) in wanted.items():
+            if (delivered := known[queue]) is not None:
+                self._polled.confirm_below(delivered[0], offset)
+                if text:
+                    self._control.describe(delivered[0], offset, text)
+        return None not in known.values()
 
     def assignment(self) -> list[Queue]:
         """Return the queues that are being read, sorted; they change only in `poll` and `close`.
@@ -695,28 +763,36 @@ class Consumer:
         self._reader.resume([argument_checks.queue_of(queue) for queue in queues])
         self._connection.clock.on_change()
 
-    def seek(self, queue: QueueName, offset: int) -> None:
-        """Read a queue from this offset on; also in `on_assigned`, but otherwise not during `run`.
+    def seek(self, queue: QueueName, offset: OffsetTarget, timeout: float = 5.0) -> None:
+        """Read a queue from this place on; also in `on_assigned`, but otherwise not during `run`.
 
         A committed offset never goes back: after a crash or a hand-over, the queue continues at the committed offset
         if that is higher. `wakeroll reset-offsets` and `Admin.reset` set it back. Messages that are skipped count as
         processed when the next one is.
 
-        An application that stores offsets together with its results seeks to them in `on_assigned`.
+        An application that stores offsets together with its results returns them from `on_assigned`.
+
+        Args:
+            queue: a `Queue`, or a topic and a number.
+            offset: an offset; ``first`` or ``last``, the end; or a time, an `EpochMs` or a datetime with a zone: the
+                first message at or after it, the end if there is none.
+            timeout: seconds to wait for Kafka, unless an offset was given.
 
         Raises:
-            InvalidUsage: the queue is not being read, the offset is negative, or `run` is at work.
+            InvalidUsage: the queue is not being read, there is no such place, or `run` is at work.
+            NotReachable: Kafka does not answer.
         """
         named = argument_checks.queue_of(queue)
-        argument_checks.checked("offset", offset, Offset)
+        place = target_of(offset)
         self._refuse_at_once("seek")
         if not self._is_polling:
             self._recover()
         elif self._loop is not None and not self._starts.is_telling:
             raise InvalidUsage("seek() was called during run(); call it in on_assigned, or use poll()")
         self._reader.position(named)  # or it raises an error
+        found = self._queries.at({named: place}, timeout)[named]
         self._is_in_doubt = True  # until the reader is there
-        self._polled.seek(named, offset)
+        self._polled.seek(named, found)
         self._is_in_doubt = False
 
     def put_back(self) -> None:
@@ -747,16 +823,67 @@ class Consumer:
         handled = None if self._loop is None or self._is_in_doubt else self._loop.position(named)
         return read if handled is None else handled
 
-    def committed(self, queue: QueueName) -> int | None:
-        """Return the committed offset of a queue that this consumer reads; None if it knows of none.
+    def committed(self, queue: QueueName, timeout: float = 5.0) -> int | None:
+        """Return the committed offset of a queue of the group; None if there is none. Any thread may call it.
+
+        A consumer knows those of its own queues. For any other queue, it reads the decisions about the group that still
+        exist, those of the last week; this needs the right to read the topic of the decisions.
+
+        Args:
+            queue: a `Queue`, or a topic and a number.
+            timeout: seconds to wait for each answer of Kafka, if the queue is another one.
 
         Raises:
-            InvalidUsage: the queue is not being read (see `assignment`), or the consumer is closed.
+            InvalidUsage: the consumer is closed.
+            AccessDenied: the brokers deny this user to read the decisions.
+            NotReachable: Kafka does not answer.
         """
         self._refuse_if_left()
         named = argument_checks.queue_of(queue)
-        self._reader.position(named)
-        return self._control.commits().get(named)
+        if self._control.give_of(named) is not None:
+            return self._control.commits().get(named)
+        return self._queries.committed(named, self.client_id, timeout)
+
+    def first_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
+        """Return the offset of the first message that a queue still has. Any queue; any thread may call it.
+
+        Raises:
+            InvalidUsage: the consumer is closed.
+            NotReachable: Kafka does not answer within `timeout` seconds, or has no such queue.
+        """
+        return self._at(queue, "first", timeout)
+
+    def end_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
+        """Return the offset of the next message that is sent to a queue. Any queue; any thread may call it.
+
+        Raises:
+            InvalidUsage: the consumer is closed.
+            NotReachable: Kafka does not answer within `timeout` seconds, or has no such queue.
+        """
+        return self._at(queue, "last", timeout)
+
+    def offsets_for_times(self, times: Mapping[QueueName, int | datetime], timeout: float = 5.0) -> dict[Queue, int]:
+        """Return for each of some queues the offset of the first message at or after a time.
+
+        Any queues; any thread may call it. If there is no such message, it is the end of the queue.
+
+        Args:
+            times: queue -> epoch milliseconds, or a datetime with a zone.
+            timeout: seconds to wait for Kafka.
+
+        Raises:
+            InvalidUsage: a time is none, or the consumer is closed.
+            NotReachable: Kafka does not answer, or has no such queue.
+        """
+        self._refuse_if_left()
+        return self._queries.at(
+            as_times((argument_checks.queue_of(queue), time) for queue, time in times.items()), timeout
+        )
+
+    def _at(self, queue: QueueName, place: OffsetTarget, timeout: float) -> int:
+        self._refuse_if_left()
+        named = argument_checks.queue_of(queue)
+        return self._queries.at({named: place}, timeout)[named]
 
     def lag(self, timeout: float = 5.0) -> dict[Queue, int]:
         """Return for each queue that is being read the number of offsets from what was delivered to its end.
@@ -826,6 +953,7 @@ class Consumer:
                     self._reader.close()
                     self._polling.release()
                 self._has_left = True
+            self._commits.end()
         except BaseException:
             self._control.leave_by(deadline)  # in any case; the next call does what is left
             raise
@@ -841,16 +969,12 @@ class Consumer:
     ) -> None:
         try:
             if kind is None and self._process.is_current and not self._other_caller():
-                self._confirm()
+                self._polled.confirm()
             self.close()
         except BaseException:
             if not self._has_left:  # nobody calls `close` again
                 self._control.leave_by(time.monotonic() + LEAVE_MARGIN_S)
             raise
-
-    def _confirm(self) -> bool:
-        """Record that the application has received the last messages; return whether that takes effect."""
-        return self._polled.confirm()
 
     def _recover(self) -> None:
         """After an exception, let the reader agree with what is processed; it may be interrupted, and called again."""

@@ -244,9 +244,14 @@ class PolledMessages:
             self._marks.mark_below(give, offset)
         else:
             self._control.done(give, offset)
-        kept = [one for one in self.in_hand if one.give != give]
-        kept += [one._replace(first=offset) for one in self.in_hand if one.give == give and one.end > offset]
-        self._reader.reach((give, offset))
+        in_hand, kept = self.in_hand, list[InHand]()
+        for one in in_hand:
+            if one.give != give or offset <= one.first:
+                kept.append(one)
+                continue
+            self._reader.reach((give, min(offset, one.end)))
+            if one.end > offset:
+                kept.append(one._replace(first=offset))
         self.look()
         self._batch, self._last = kept, None
 
@@ -279,6 +284,16 @@ class PolledMessages:
             if run.give.queue == queue and run.at < len(run.messages):
                 return run.messages[run.at].offset() or 0
         return read
+
+    def delivered(self, queue: Queue) -> tuple[Give, int] | None:
+        """Return the assignment of a queue, and the offset up to which it was delivered; None if there is none."""
+        give = self._control.give_of(queue)
+        if give is None:
+            return None
+        if self._reader.assigned().get(queue) == give:
+            return give, self.position(queue)
+        end = None if self._marks is None else self._marks.end(give)
+        return give, end if end is not None else self._control.progress(give) or 0
 
     def give_back(self) -> None:
         """Let the reader read again what was read ahead."""
@@ -327,8 +342,8 @@ class PolledMessages:
                 self._marks.drop_from(give, self._reader.position(give.queue))
 
     def clear(self) -> None:
-        """Forget what was read ahead: nothing is delivered any more."""
-        self._keep_last()
+        """Forget all messages: those in hand are not confirmed any more, and no others are delivered."""
+        self.forget_in_hand()
         self._runs.clear()
 
     def _keep_last(self) -> None:

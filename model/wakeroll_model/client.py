@@ -304,9 +304,13 @@ class Client:
         )
         return [Send(event, now_ms)]
 
-    def commit(self, now_ms: int) -> list[Output]:
-        """Commit processed messages; nothing is sent if nothing is new."""
-        return self._if_silent(now_ms) or self._commit(now_ms)
+    def commit(self, now_ms: int, queues: Iterable[Queue] | None = None) -> list[Output]:
+        """Commit processed messages of these queues, or of all; nothing is sent if nothing is new."""
+        return self._if_silent(now_ms) or self._commit(now_ms, queues)
+
+    def describe(self, give: Give, offset: int, text: str) -> None:
+        """Commit a text with this offset of an assignment, if that is what is committed."""
+        self._holding.describe(give, offset, text)
 
     def released(self, queues: Iterable[Queue], now_ms: int) -> list[Output]:
         """Release drained queues: commit them, send a heartbeat, then read those that are assigned again.
@@ -426,9 +430,17 @@ class Client:
         """Return the committed offsets of this client's queues: those assigned with them, and those acknowledged."""
         return self._holding.commits()
 
-    def is_committed(self) -> bool:
-        """Return whether Kafka has the commits of all processed messages."""
-        return not self._holding.news()
+    def is_committed(self, queues: Iterable[Queue] | None = None) -> bool:
+        """Return whether Kafka has the commits of all processed messages, of these queues or of all."""
+        return not self._holding.news(queues)
+
+    def processed(self) -> dict[Queue, int]:
+        """Return the offsets below which the queues are processed, as far as reading has begun."""
+        return self._holding.processed()
+
+    def give_of(self, queue: Queue) -> Give | None:
+        """Return the assignment of a queue that this client has, or drains; None if there is none."""
+        return self._holding.give_of(queue)
 
     def draining(self) -> list[Queue]:
         """Return the queues that were revoked and are not yet released."""

@@ -423,8 +423,21 @@ class PollProcess(ConsumerProcess):
                     self.world.truth.end(call, [message] if is_handled else [])
         if not is_handled:
             consumer.put_back()
-        elif rng.random() < 0.1:
-            consumer.commit(rng.choice([0.0, 1.0]))
+        elif rng.random() < 0.2:
+            self._commit(consumer, rng.choice(batch))
+
+    def _commit(self, consumer: Consumer, message: Message) -> None:
+        """Commit in one of the ways that there are; everything that was delivered is handled."""
+        queue, offset = Queue(message.topic() or "", "", message.partition() or 0), message.offset() or 0
+        match self.rng.randrange(4):
+            case 0:
+                consumer.commit(self.rng.choice([0.0, 1.0]))
+            case 1:
+                consumer.commit(1.0, message=message)
+            case 2:
+                consumer.commit(1.0, offsets={queue: offset})
+            case 3:
+                consumer.commit(1.0, asynchronous=True, on_commit=lambda *_: self.say("a commit has ended"))
 
     def _mark(self, consumer: Consumer) -> None:
         """Begin with more messages, and finish some that were begun before, in another order."""
