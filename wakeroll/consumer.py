@@ -1,5 +1,6 @@
 """The consumer that an application imports: it reads the queues that the coordinator assigns to it."""
 
+import asyncio
 import logging
 import math
 import os
@@ -18,10 +19,12 @@ from msgspec import Meta
 
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
+from wakeroll.callbacks import OnAssigned, OnEnded, QueueName, check_callback
 from wakeroll.calls_at_work import Application, CallAtWork
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
+from wakeroll.event_loop import LoopClosed
 from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.fetch import MOST_MESSAGES, Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control, stay_at_end
@@ -32,6 +35,7 @@ from wakeroll.last_will.member_will import will_for
 from wakeroll.marks import Marks
 from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
+from wakeroll.name_lists import names_of
 from wakeroll.offset_queries import OffsetQueries, OffsetTarget, as_times, target_of
 from wakeroll.outbox import Outbox
 from wakeroll.own_process import OwnProcess
@@ -42,11 +46,12 @@ from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
 from wakeroll.push.push_loop import GIVE_UP_AT, PushLoop
 from wakeroll.push.send_back import SendBack
 from wakeroll.push.workers import Handler
-from wakeroll.queue_starts import OnQueues, QueueStarts
+from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.thread_stacks import calls_of, name_of, stack_of
 from wakeroll.topic_filters import TopicFilters
 from wakeroll_model.client import Client
+from wakeroll_model.client_actions import Give
 from wakeroll_model.config import MAX_TOPICS, NEVER_MS
 from wakeroll_model.events import Mode, Policy, Subscription
 from wakeroll_model.queue import Queue
@@ -54,8 +59,6 @@ from wakeroll_model.retry_topics import retry_topic_of
 
 log = logging.getLogger("wakeroll")
 
-QueueName = Queue | tuple[str, int]
-"""A `Queue`, or a topic and a number."""
 LEAVE_MARGIN_S = 1.0
 """Part of the time of close() that remains for leaving the group when calls of run()'s handler do not return (s)."""
 
@@ -102,8 +105,9 @@ class Consumer:
         kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
         keys: str | Path | None = None,
-        on_assigned: OnQueues | None = None,
-        on_revoked: OnQueues | None = None,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnEnded | None = None,
+        on_lost: OnEnded | None = None,
         connect_timeout: float = 10.0,
         poll_timeout: float | None = 300.0,
         last_will: bool | str = True,
@@ -143,10 +147,13 @@ class Consumer:
             kafka_config: more Kafka client settings, for example for the login, in librdkafka's or Java's names.
             prefix: prefix of the control plane's topic names.
             keys: file with the client key of this group, which signs its events; None: they are not signed.
-            on_assigned: called in `poll` with newly assigned queues. Messages produced after the call are read.
-            on_revoked: called in `poll` or `close` with queues that are revoked or lost. The application has processed
-                all their delivered messages. Unless they were lost, nobody else owns them yet: finish open work here,
-                and call `commit`.
+            on_assigned: called in `poll` or `run` with the consumer and newly assigned queues. It may return where to
+                start some of them: queue -> place, as for `seek`. Messages produced after the call are read.
+            on_revoked: called in `poll`, `run` or `close` with the consumer and queues that are revoked. The
+                application has received all their messages that count, and nobody else owns them yet: finish open
+                work here, and call `commit`.
+            on_lost: the same with queues that another member may own already, as after the end of a session: do not
+                commit anything for them. None: `on_revoked` is called for them too.
             connect_timeout: seconds to wait for a broker.
             poll_timeout: seconds without a call of `poll`, `commit` and the like, after which this consumer leaves, so
                 that others get its queues; the next call joins again. `run` leaves when no call has returned for
@@ -182,6 +189,8 @@ class Consumer:
             room=room,
             weight=weight,
         )
+        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
+            check_callback(name, callback, may_be_async=False)
         about = argument_checks.about_of(host, app_version, labels or {})
         if not allow_unknown_strategy:
             argument_checks.require_strategy(strategy, argument_checks.ALLOW_UNKNOWN)
@@ -200,7 +209,9 @@ class Consumer:
         self.client_id = client_id
         self._orderly = orderly
         self._poll_timeout = poll_timeout
+        self._on_assigned = on_assigned
         self._on_revoked = on_revoked
+        self._on_lost = on_lost
         self._connection = connection
         self._connect_timeout = connect_timeout
         self._subscriptions = subscriptions
@@ -248,7 +259,9 @@ class Consumer:
         self._polled = PolledMessages(self._control, self._reader, self._selection, self._retry_topic, self._marks)
         self._queries = OffsetQueries(connection, group_id)
         self._commits = PendingCommits()
-        self._starts = QueueStarts(self._control, self._reader, on_assigned)
+        self._starts = QueueStarts(
+            self._control, self._reader, lambda queues: None if (consumer := me()) is None else consumer._begun(queues)
+        )
         self._loop: PushLoop | None = None
         """Runs while `run` does."""
         self._send_back: SendBack | None = None
@@ -524,6 +537,34 @@ class Consumer:
                 SystemExit, and with ``on_error="raise"`` all. The messages of that call are not processed: the next
                 `run` or `poll`, or another member, receives them again.
         """
+        self._run(
+            handler,
+            loop=None,
+            workers=workers,
+            batch_size=batch_size,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            on_error=on_error,
+            max_retries=max_retries,
+            handle_timeout=handle_timeout,
+            stop_timeout=stop_timeout,
+        )
+
+    def _run(
+        self,
+        handler: Handler,
+        *,
+        loop: asyncio.AbstractEventLoop | None,
+        workers: int,
+        batch_size: int,
+        prefetch: int,
+        prefetch_bytes: int,
+        on_error: Literal["retry", "raise"],
+        max_retries: int | None,
+        handle_timeout: float,
+        stop_timeout: float,
+    ) -> None:
+        """Run as described for `run`; an ``async`` handler is called in this event loop, if it is one."""
         push_limits = limits.PushLimits(workers, batch_size, prefetch, prefetch_bytes)
         if not callable(handler):
             raise InvalidUsage(f"handler is {handler!r}; it must be a function of a list of messages")
@@ -572,10 +613,11 @@ class Consumer:
                     rules if on_error == "retry" else None,
                     self._send_back,
                     orderly=self._orderly,
-                    on_revoked=self._on_revoked,
+                    on_ended=self._ended,
                     name=f"wakeroll-{self.client_id}",
                     hang_timeout=hang_timeout,
                     clock=self._connection.clock,
+                    event_loop=loop,
                 )
                 self._loop.run(
                     self._goes_on,
@@ -627,6 +669,11 @@ class Consumer:
     def _end_soon(self) -> None:
         """Let `run` return, as `stop` does; the consumer may be closed."""
         self._stopping = True
+
+    def _lose_calls(self) -> None:
+        """Let `run` end, because the event loop in which it calls the handler is closed."""
+        if (loop := self._loop) is not None:
+            loop.lose_calls(LoopClosed())
 
     def _forget_stop(self) -> None:
         """Let the next `run` consume, also if `stop` was called after the last one; in the polling thread."""
@@ -730,14 +777,21 @@ class Consumer:
                     self._control.describe(delivered[0], offset, text)
         return None not in known.values()
 
-    def assignment(self) -> list[Queue]:
-        """Return the queues that are being read, sorted; they change only in `poll` and `close`.
+    def assignment(self, *, with_retries: bool = False) -> list[Queue]:
+        """Return the queues that are being read, sorted; they change only in `poll`, `run` and `close`.
+
+        Args:
+            with_retries: whether to return the queues of the retry topic too, which `run` reads.
 
         Raises:
             InvalidUsage: the consumer is closed.
         """
         self._refuse_if_left()
-        return self._reader.queues
+        return self._reader.queues if with_retries else self._own(self._reader.queues)
+
+    def _own(self, queues: Iterable[Queue]) -> list[Queue]:
+        """Leave out queues of the retry topic."""
+        return [queue for queue in queues if queue.topic != self._retry_topic]
 
     def pause(self, queues: Iterable[QueueName]) -> None:
         """Read no further messages of these queues, until `resume`, or until they are revoked. Any thread may call it.
@@ -885,14 +939,15 @@ class Consumer:
         named = argument_checks.queue_of(queue)
         return self._queries.at({named: place}, timeout)[named]
 
-    def lag(self, timeout: float = 5.0) -> dict[Queue, int]:
+    def lag(self, timeout: float = 5.0, *, with_retries: bool = False) -> dict[Queue, int]:
         """Return for each queue that is being read the number of offsets from what was delivered to its end.
 
-        It sends one request to each broker. During `run`, any thread may call it. Queues of the retry topic are
-        included: their messages wait for their next attempt.
+        It sends one request to each broker. During `run`, any thread may call it.
 
         Args:
             timeout: seconds to wait for Kafka.
+            with_retries: whether to return the queues of the retry topic too, whose messages wait for their next
+                attempt in `run`.
 
         Raises:
             InvalidUsage: the consumer is closed, or another thread is in `poll` or `consume`.
@@ -901,12 +956,14 @@ class Consumer:
         self._process.require()
         with self._connection.answering(timeout):
             if self.is_running and threading.get_ident() != self._caller:
-                return self._reader.when_polled(lambda: self._reader.lag(timeout), timeout)
-            self._refuse_at_once("lag")
-            lag = self._reader.lag(timeout)
-        return {
-            queue: left + self._reader.position(queue) - self._polled.position(queue) for queue, left in lag.items()
-        }
+                lag = self._reader.when_polled(lambda: self._reader.lag(timeout), timeout)
+            else:
+                self._refuse_at_once("lag")
+                read = self._reader.lag(timeout)
+                lag = {
+                    one: left + self._reader.position(one) - self._polled.position(one) for one, left in read.items()
+                }
+        return lag if with_retries else {queue: lag[queue] for queue in self._own(lag)}
 
     def close(self, timeout: float = 5.0) -> None:
         """Commit processed messages and leave the group, which frees the queues at once. A second call does nothing.
@@ -946,7 +1003,7 @@ class Consumer:
                     self._recover()
                     self._polled.clear()
                     self._reader.stop_all_but({})
-                    self._tell(self._on_revoked, self._starts.ended())
+                    self._tell_ended(self._starts.ended())
             finally:
                 self._control.leave(max(deadline - time.monotonic(), 0.0))
                 if idle:
@@ -1006,7 +1063,7 @@ class Consumer:
             ended = self._starts.ended()
             if self._marks is not None:
                 self._marks.forget_all_but([*readable, *draining])
-            self._tell(self._on_revoked, ended)
+            self._tell_ended(ended)
             self._release_or_wait(draining)
             self._starts.begin(control.view()[0], but_not=self._leaving)
         except BaseException:
@@ -1076,9 +1133,40 @@ class Consumer:
         here = f":\n{stack_of(thread)}" if with_stack else ""
         return f"thread {name_of(thread)!r} is not in poll() or run(){here}"
 
-    def _tell(self, callback: OnQueues | None, queues: list[Queue]) -> None:
-        if callback is not None and queues:
-            callback(queues)
+    def _begun(self, queues: list[Queue]) -> None:
+        """Call `on_assigned`, and start the queues where it wants."""
+        if self._on_assigned is None or not (own := self._own(queues)):
+            return
+        starts = self._on_assigned(self, own)
+        if starts is None:
+            return
+        if not isinstance(starts, Mapping):
+            raise InvalidUsage(
+                f"on_assigned returned {starts!r}; it must return None, or queues and where to start them"
+            )
+        named = {argument_checks.queue_of(queue): place for queue, place in starts.items()}
+        if others := [str(queue) for queue in named if queue not in own]:
+            raise InvalidUsage(
+                f"on_assigned returned a start of {', '.join(others)}; it was called with {names_of(own)}"
+            )
+        for queue, offset in self._queries.at(named, self._connect_timeout).items():
+            self.seek(queue, offset)
+
+    def _tell_ended(self, ended: list[Give]) -> None:
+        """Call the callbacks for assignments that are not read any more."""
+        lost = [give.queue for give in ended if self._control.give_of(give.queue) != give]
+        self._ended([give.queue for give in ended if give.queue not in lost], lost)
+
+    def _ended(self, revoked: list[Queue], lost: list[Queue]) -> None:
+        revoked, lost = self._own(revoked), self._own(lost)
+        if self._on_lost is None:
+            revoked, lost = sorted([*revoked, *lost]), []
+        try:
+            if self._on_lost is not None and lost:
+                self._on_lost(self, lost)
+        finally:  # an exception does not hide that others are revoked: nobody is told that again
+            if self._on_revoked is not None and revoked:
+                self._on_revoked(self, revoked)
 
     def _begin_polling(self, name: str) -> None:
         """Take the lock of `poll`, `consume` and `run`, for the method of this name."""
@@ -1133,5 +1221,5 @@ class Consumer:
             raise InvalidUsage("this Consumer is closed; create a new one")
 
 
-_POLLING = (Consumer._swift.__code__, Consumer._receive.__code__, Consumer.run.__code__)
+_POLLING = (Consumer._swift.__code__, Consumer._receive.__code__, Consumer._run.__code__)
 """A thread that is in one of these has the consumer."""

@@ -120,7 +120,7 @@ def test_a_callback_of_close_may_still_use_the_consumer(broker):
     broker.send("orders", b"1")
     seen = []
 
-    def revoked(_queues: list[Any]) -> None:
+    def revoked(consumer: Consumer, _queues: list[Any]) -> None:
         seen.append((consumer.assignment(), consumer.refused(), consumer.commit()))
 
     with Consumer("billing", ["orders"], broker.bootstrap, consume_from="first", on_revoked=revoked) as consumer:
