@@ -351,6 +351,8 @@ class _Tasks:
                     dispatch.end(WakerollError(_CANCELLED), batch)
                     raise
                 result = problem  # of another task, for which the handler waited
+            except GeneratorExit:  # the task is garbage, because its event loop was closed
+                raise
             except BaseException as problem:
                 dispatch.end(problem, batch)
                 continue
