@@ -45,7 +45,8 @@ class AsyncConsumer:
 
     A task may be cancelled at any await. If that happens while the consumer joins or leaves, its thread still ends, and
     it is no member of the group. The same holds if the event loop is closed before the consumer: it leaves within a
-    second or two, and messages that are not processed then are left to the other members.
+    second or two, and messages that are not processed then are left to the other members. Callbacks are called for that
+    only if this object still exists; ``async`` ones only in an event loop that is open.
 
     >>> async def main():
     ...     async with AsyncConsumer("billing", ["orders"], "localhost:9092") as consumer:
@@ -400,7 +401,8 @@ class AsyncConsumer:
             self._thread.end()
             return
         self._consumer._end_soon()
-        leaving = self._thread.submit(functools.partial(leave, self._consumer))
+        # With this object: the callbacks of `close` receive it, also if nobody else refers to it any more.
+        leaving = self._submit(functools.partial(_leave, self, leave, self._consumer))
         self._thread.end()  # now, because this task may be cancelled while it waits
         try:
             await in_loop(leaving)
@@ -457,6 +459,11 @@ def _end(joining: "Future[Consumer]", thread: CallThread, calls: LoopCalls, owne
     calls.fail()
     thread.submit(functools.partial(_leave_if_joined, joining)).add_done_callback(_log_problem)
     thread.end()
+
+
+def _leave(_owner: AsyncConsumer, leave: Callable[[Consumer], None], consumer: Consumer) -> None:
+    """In the thread: leave the group."""
+    leave(consumer)
 
 
 def _log_problem(leaving: "Future[None]") -> None:

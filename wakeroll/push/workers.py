@@ -1,11 +1,12 @@
 """The workers that call the handler: threads, or tasks of an event loop if the handler is asynchronous."""
 
 import asyncio
+import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from confluent_kafka import Message
 
@@ -250,6 +251,10 @@ class _Tasks:
     def lose_calls(self, problem: BaseException) -> None:
         for batch in list(self._calls):
             self._dispatch.end(problem, batch)
+        for task in [*self._tasks, *self._replaced, *([] if self._main is None else [self._main])]:
+            coroutine: Any = task.get_coro()
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()  # or Python reports that nobody has awaited it
         self._has_ended.set()
 
     def join(self) -> None:
