@@ -304,9 +304,13 @@ class Client:
         )
         return [Send(event, now_ms)]
 
-    def commit(self, now_ms: int) -> list[Output]:
-        """Commit processed messages; nothing is sent if nothing is new."""
-        return self._if_silent(now_ms) or self._commit(now_ms)
+    def commit(self, now_ms: int, queues: Iterable[Queue] | None = None) -> list[Output]:
+        """Commit processed messages of these queues, or of all; nothing is sent if nothing is new."""
+        return self._if_silent(now_ms) or self._commit(now_ms, queues)
+
+    def describe(self, give: Give, offset: int, text: str) -> None:
+        """Commit a text with this offset of an assignment, if that is what is committed."""
+        self._holding.describe(give, offset, text)
 
     def released(self, queues: Iterable[Queue], now_ms: int) -> list[Output]:
         """Release drained queues: commit them, send a heartbeat, then read those that are assigned again.
@@ -384,10 +388,24 @@ class Client:
         """Return when `on_time` next has work to do, unless another call comes before."""
         if not self._is_in:
             return NEVER_MS
-        due = [self._sent_ms + self.heartbeat_ms, self._patient_until_ms + 1]
+        due = [self._sent_ms + self.heartbeat_ms, self.patient_until_ms + 1]
         if self._holding.news(starts_only=not self._commits_itself):
             due.append(self._commit_due_ms)
         return min(due)
+
+    @property
+    def patient_until_ms(self) -> int:
+        """Until when the client acts, by its own clock: it stops before its session ends at the coordinator.
+
+        A longer session timeout counts at once. A shorter one counts from `_stated_ms`, the earliest time at which a
+        heartbeat can have stated it. Until then the coordinator counts the longer one from the last heartbeat that it
+        has.
+        """
+        until_ms = self._acknowledged_ms + self.session_timeout_ms
+        if self._acknowledged_ms < self._stated_ms and self.session_timeout_ms < self._session_before_ms:
+            until_ms = self._stated_ms + self.session_timeout_ms
+            until_ms = min(until_ms, self._acknowledged_ms + self._session_before_ms)
+        return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
 
     def may_hand_out(self, give: Give, now_ms: int) -> bool:
         """Return whether a message of this assignment may still go to the application; called before each message.
@@ -412,9 +430,17 @@ class Client:
         """Return the committed offsets of this client's queues: those assigned with them, and those acknowledged."""
         return self._holding.commits()
 
-    def is_committed(self) -> bool:
-        """Return whether Kafka has the commits of all processed messages."""
-        return not self._holding.news()
+    def is_committed(self, queues: Iterable[Queue] | None = None) -> bool:
+        """Return whether Kafka has the commits of all processed messages, of these queues or of all."""
+        return not self._holding.news(queues)
+
+    def processed(self) -> dict[Queue, int]:
+        """Return the offsets below which the queues are processed, as far as reading has begun."""
+        return self._holding.processed()
+
+    def give_of(self, queue: Queue) -> Give | None:
+        """Return the assignment of a queue that this client has, or drains; None if there is none."""
+        return self._holding.give_of(queue)
 
     def draining(self) -> list[Queue]:
         """Return the queues that were revoked and are not yet released."""
@@ -586,22 +612,8 @@ class Client:
         )
         return Send(beat, now_ms)
 
-    @property
-    def _patient_until_ms(self) -> int:
-        """Until when the client acts, by its own clock: it stops before its session ends at the coordinator.
-
-        A longer session timeout counts at once. A shorter one counts from `_stated_ms`, the earliest time at which a
-        heartbeat can have stated it. Until then the coordinator counts the longer one from the last heartbeat that it
-        has.
-        """
-        until_ms = self._acknowledged_ms + self.session_timeout_ms
-        if self._acknowledged_ms < self._stated_ms and self.session_timeout_ms < self._session_before_ms:
-            until_ms = self._stated_ms + self.session_timeout_ms
-            until_ms = min(until_ms, self._acknowledged_ms + self._session_before_ms)
-        return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
-
     def _is_silent(self, now_ms: int) -> bool:
-        return now_ms > self._patient_until_ms
+        return now_ms > self.patient_until_ms
 
     def _if_silent(self, now_ms: int) -> list[Output]:
         """Drop everything if the coordinator may have evicted this instance; checked before any other work."""

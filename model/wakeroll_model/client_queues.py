@@ -70,6 +70,8 @@ class Holding:
         """Begin with copies of these queues; `filter_of` returns the client's filter of a topic."""
         self._held: dict[Queue, ClientQueue] = {queue.give.queue: structs.replace(queue) for queue in queues}
         self._filter_of = filter_of
+        self._texts: dict[Queue, tuple[Give, int, str]] = {}
+        """Texts that the application commits, each with the offset that it belongs to. A last will has none."""
         self.changes = 0
         """Number of changes so far, besides those of `finish` and `keep`."""
 
@@ -100,6 +102,15 @@ class Holding:
         held = self._by(give)
         return (None, None) if held is None else (held.done, held.kept)
 
+    def processed(self) -> dict[Queue, int]:
+        """Return the offsets below which the queues are processed, as far as reading has begun."""
+        return {queue: held.done for queue, held in self._held.items() if held.done is not None}
+
+    def give_of(self, queue: Queue) -> Give | None:
+        """Return the assignment of a queue; None if there is none."""
+        held = self._held.get(queue)
+        return None if held is None else held.give
+
     def is_readable(self, give: Give) -> bool:
         """Return whether this assignment is in force and not draining."""
         held = self._by(give)
@@ -119,7 +130,7 @@ class Holding:
         A queue that was assigned again has none: its new start counts, not the progress of the old assignment.
         """
         news, room = [], config.MAX_AHEAD_SENT_BYTES
-        for queue in self._held if queues is None else queues:
+        for queue in self._held if queues is None else self._held.keys() & set(queues):
             held = self._held[queue]
             offset = held.least if starts_only else held.done
             if offset is None or held.outdated:
@@ -138,9 +149,14 @@ class Holding:
                         offset=offset,
                         leader_epoch=held.leader_epoch_at(offset),
                         ahead=ahead if room >= 0 else (),
+                        metadata=self._text_at(held, offset),
                     )
                 )
         return sorted(news, key=lambda entry: entry.queue)
+
+    def _text_at(self, held: ClientQueue, offset: int) -> str:
+        give, at, text = self._texts.get(held.give.queue, (None, 0, ""))
+        return text if give == held.give and at == offset else ""
 
     def _split(self, queue: Queue, held: ClientQueue, done: int) -> tuple[int, tuple[Ahead, ...]]:
         """Return the offset to commit for a queue that is processed up to `done`, and the progress beyond it."""
@@ -259,6 +275,10 @@ class Holding:
             return False
         held.done = offset
         return True
+
+    def describe(self, give: Give, offset: int, text: str) -> None:
+        """Commit a text with this offset of an assignment."""
+        self._texts[give.queue] = give, offset, text
 
     def keep(self, give: Give, offset: int | None) -> None:
         """Let no commit of this assignment pass an offset; None: all that was read may be passed."""

@@ -132,8 +132,8 @@ def test_a_consumer_follows_an_inbox_that_was_created_again(restarted, group_id,
             connection.bootstrap,
             client_id=name,
             prefix=prefix,
-            on_assigned=lambda queues: owned[name].update(queue.queue_id for queue in queues),
-            on_revoked=lambda queues: owned[name].difference_update(queue.queue_id for queue in queues),
+            on_assigned=lambda _, queues: owned[name].update(queue.queue_id for queue in queues),
+            on_revoked=lambda _, queues: owned[name].difference_update(queue.queue_id for queue in queues),
         )
 
     with ExitStack() as stack:

@@ -16,7 +16,7 @@ MUTANTS = (
     M("receipt without draining", "What drains is still held, and a heartbeat says so.", "client",
       "            owned=self._holding.queues(),", "            owned=sorted(self._holding.readable()),", COMING),
     M("no self-fence", "A client gives up when no heartbeat was acknowledged for a session.",
-      "client", "        return now_ms > self._patient_until_ms", "        return False", AWAY),
+      "client", "        return now_ms > self.patient_until_ms", "        return False", AWAY),
     M("a client gives up as late as the coordinator", "A client gives up before its session ends.", "client",
       "        return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)",
       "        return until_ms + 1_000", {**SMALL, "session_ms": 10_000, "only": ("cut", "moved", "step", "zombie") * 5}),

@@ -31,7 +31,7 @@ def _planted(
 
 PLANTED = (
     _planted("no self-fence", "A queue is read by one process at most.", "client",
-      "        return now_ms > self._patient_until_ms", "        return False", "E", "both read"),
+      "        return now_ms > self.patient_until_ms", "        return False", "E", "both read"),
     _planted("a loss of state is not waited out", "After a loss of state, too.", "handover",
       "    if group.loss is not None:\n        return NOBODY\n    room = assignment", "    room = assignment", "C", "both read"),
     _planted("released while it drains", "A queue is drained before another process has it.", "releases",

@@ -404,7 +404,7 @@ class RingWorld:
 def _resume(member: ConsumerProcess) -> None:
     consumer = member.consumer
     assert consumer is not None
-    reading = consumer.assignment()
+    reading = consumer.assignment(with_retries=True)
     if reading:
         consumer.resume(reading)
 
