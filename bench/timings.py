@@ -1,9 +1,10 @@
-"""Measurement of a duration: the median and the best of several rounds."""
+"""Durations: measured in rounds, or of many answers."""
 
 import gc
+import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -22,6 +23,14 @@ class Timing(Struct, frozen=True):
     median_ns: float
     best_ns: float
     rounds: int
+
+
+class Latency(Struct, frozen=True):
+    """How long so many answers took; ms."""
+
+    count: int
+    p50_ms: float
+    p99_ms: float
 
 
 def measure(run: Callable[[Ready], object], prepare: Callable[[], Ready], *, each: int = 1) -> Timing:
@@ -54,3 +63,17 @@ def measure(run: Callable[[Ready], object], prepare: Callable[[], Ready], *, eac
 def summary(ns: Sequence[int], each: int = 1) -> Timing:
     """Return the figures of rounds (ns) that did `each` things."""
     return Timing(round(statistics.median(ns) / each, 1), round(min(ns) / each, 1), len(ns))
+
+
+def latency_of(times_ms: Iterable[int]) -> Latency:
+    """Return the percentiles of some latencies, by nearest rank; of none, NaN would be no JSON, so 0.
+
+    >>> latency_of([30, 10, 20])
+    Latency(count=3, p50_ms=20, p99_ms=30)
+    """
+    ordered = sorted(times_ms)
+    return Latency(len(ordered), _rank(ordered, 0.5), _rank(ordered, 0.99))
+
+
+def _rank(ordered: Sequence[int], part: float) -> float:
+    return ordered[max(math.ceil(part * len(ordered)) - 1, 0)] if ordered else 0
