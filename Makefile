@@ -59,11 +59,11 @@ simulate: .venv/.installed-dev ## run simulations with faults, one per seed; num
 exhaustive: .venv/.installed-dev ## check every interleaving of events in small worlds, up to a depth (some minutes)
 	@exec $(OURS) -m tests.exhaustive.explore --long --jobs 2 --heal-every 4 $(ARGS)
 
-bench: .venv/.installed jars ## measure costs on this machine, compared with Kafka's; writes docs/performance.md
-	@exec $(OURS) -m bench $(ARGS)
+bench: .venv/.installed jars ## measure costs on this machine, compared with Kafka's; writes docs/performance.md; another: ARGS="NAME"
+	@exec $(OURS) -m bench $(or $(ARGS),core)
 
 soak: .venv/.installed-dev jars ## run the whole system with 100 consumers and a fault every 30 s, for 5 minutes; longer: ARGS="--minutes 120"
-	@exec $(OURS) -m bench.soak $(ARGS)
+	@exec $(OURS) -m bench soak $(ARGS)
 
 screenshots: .venv/.installed-dev ## make the pictures of docs/img from the tables of make run; needs Chromium
 	@exec $(OURS) docs/make_screenshots.py
@@ -117,7 +117,7 @@ endif
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	@$(PIP) --constraint constraints.txt --editable '.[quality,sql,sql-spark,s3]' --group dev $(OR_SAY_SO)
+	@$(PIP) --constraint constraints.txt --editable '.[quality,sql,sql-spark,s3,oidc]' --group dev $(OR_SAY_SO)
 	@touch $@
 
 # An environment of its own: what looks for vulnerabilities is no part of what is looked at.

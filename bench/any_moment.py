@@ -1,92 +1,162 @@
 """The time to show the state at any moment, with the load of a demo and with 10,000 heartbeats per second.
 
-``python -m bench.any_moment [--rate 10000]`` writes `moments.json` and `docs/performance.md`. It takes a quarter of an
-hour. The heartbeats change nothing, as most heartbeats.
+The heartbeats change nothing, as most heartbeats.
 """
 
-import argparse
-import http.client
 import os
 import re
 import shutil
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
-from bench import moment_figures, report
-from bench.machine import QUIET_LOAD, this_machine
-from bench.moment_figures import Load, Moments
-from bench.results import write
-from bench.running_system import make_topic, running_system, settings_in
+from bench.frame import Bench, Chapter, option, whole
+from bench.machine import Machine
+from bench.running_system import command_s, running_system, sampled_batches, settings_in
 from bench.served_page import ServedPage
-from bench.settled_state import prepare_settled
-from bench.storage_costs import sampled_batches
-from bench.text_tables import digits
-from wakeroll.connection import Connection, close_producer
-from wakeroll.epoch_ms import EpochMs, now_ms
-from wakeroll.errors import WakerollError
+from bench.steady_load import EACH, flood, settle
+from bench.text_tables import Columns, digits, table_of
+from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.rows import EVENTS, SNAPSHOTS
-from wakeroll_pipeline.kafka.control_topics import ensure_topics
-from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.runtime.run_status import read_status
 from wakeroll_pipeline.settings import Settings
 
-MEMBERS = 10_000
-EACH = 10
-"""Members of a group."""
 QUIET_MEMBERS, QUIET_RATE = 100, 10
 """About those of a demo. A member must send a heartbeat within its session of 45 s."""
-RATE = 10_000
-SECONDS = 150.0
-ROUNDS = 5
-_SLOTS = 20
-"""Parts of a second, over which the heartbeats of a second are spread."""
 _LIMIT_S = 300.0
 _TAKEN = re.compile(r"snapshots of \d+ shards in ([0-9.]+) s")
 
-Beats = Sequence[tuple[str, bytes]]
-"""Group and record of the heartbeat of each member."""
+QUESTIONS: Mapping[str, str] = {
+    "imports": "`--help`: the start of Python, and its imports",
+    "state": "`state`, from the tables",
+    "state_live": "`state --bootstrap`, from the brokers",
+    "watch": "`watch --once`",
+    "serve": "`serve`, until it is ready",
+    "slider": "the page at an earlier moment",
+    "spark": "a Spark session alone, which `restore` and `run` need",
+    "restore": "`restore`",
+    "replica": "`run --replica b`, until it has reached the end of the log",
+}
+"""Name of a question in the figures -> its row in the page, in the order of the page."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure and report; return 1 if a part failed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.any_moment", description=__doc__.splitlines()[0])
-    parser.add_argument("--members", type=int, default=MEMBERS, help="of the shard (%(default)s)")
-    parser.add_argument("--rate", type=int, default=RATE, help="heartbeats per second (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of load before the questions (%(default)g)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each question (%(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench-moments"), help="emptied (%(default)s)")
-    parser.add_argument("--json", type=Path, default=moment_figures.MOMENTS, help="where the figures go (%(default)s)")
-    given = parser.parse_args(arguments)
-    machine = this_machine()
-    if not machine.is_quiet:
-        print(f"the load average is {machine.load:g}; from {QUIET_LOAD:g} on the figures do not count")
-    shutil.rmtree(given.folder, ignore_errors=True)
-    try:
-        with EmbeddedBroker(given.folder / "broker") as broker:
-            quiet, busy = (
-                _Deployment(settings_in(given.folder, name, broker), members, rate).measure(given.seconds, given.rounds)
-                for name, members, rate in (("quiet", QUIET_MEMBERS, QUIET_RATE), ("busy", given.members, given.rate))
-            )
-    except WakerollError as problem:
-        print(problem, file=sys.stderr)
-        return 1
-    write(Moments(machine, quiet, busy), given.json)
-    if given.json == moment_figures.MOMENTS:
-        report.make()
-    return 0
+class Load(Struct, frozen=True):
+    """Answers while one deployment runs, and after it."""
+
+    beats_per_s: int
+    members: int
+    groups: int
+    state_bytes: int
+    """Size of the states of all shards."""
+    seconds: float
+    """Time of the load before the first question (s)."""
+    answers_s: dict[str, list[float]]
+    """Question, see `QUESTIONS` -> durations of its rounds (s)."""
+    rested_s: dict[str, list[float]]
+    """The same after the load, when the system has stopped; the tables and the log are those of the load."""
+    behind: dict[str, list[int]]
+    """Question -> records between the newest snapshots, or those before the moment, and the end of what it read."""
+    batch_ms: float
+    """Median duration of a batch of `coordinate` (ms)."""
+    snapshots_s: list[float]
+    """Durations of all snapshots (s), as the log of `run` says."""
+    stored_bytes: dict[str, int]
+    """Table -> bytes of its files, for those that grow with the load: `events` and `snapshots`."""
+    records: int
+    """Records of the control topics in the tables."""
+
+
+class Moments(Struct, frozen=True):
+    """All of it."""
+
+    machine: Machine
+    quiet: Load
+    """With the load of a demo."""
+    busy: Load
+
+
+_PRICES: Columns[Load] = (
+    ("load", lambda one: f"{one.beats_per_s:,} heartbeats/s"),
+    ("snapshots", lambda one: f"{len(one.snapshots_s)}"),
+    ("each", lambda one: _seconds(one.snapshots_s) if one.snapshots_s else "-"),
+    ("share of the time", lambda one: f"{100 * sum(one.snapshots_s) / one.seconds:.1f} %"),
+    ("`snapshots`, bytes per record", lambda one: digits(one.stored_bytes.get("snapshots", 0) / max(one.records, 1))),
+    ("`events`", lambda one: digits(one.stored_bytes.get("events", 0) / max(one.records, 1))),
+    ("batch", lambda one: f"{one.batch_ms:,.0f} ms"),
+)
+
+
+def section(found: Moments) -> str:
+    """Return the chapter of these figures."""
+    quiet, busy = found.quiet, found.busy
+    return f"""\
+The busy shard has {busy.members:,} members in {busy.groups:,} groups ({busy.state_bytes / 1e6:.1f} MB of state), which
+send {busy.beats_per_s:,} heartbeats per second. The quiet one, as in a demo, has {quiet.members:,} members in
+{quiet.groups:,} groups and {quiet.beats_per_s:,} heartbeats per second. The broker, the observer, `wakeroll run` and
+the producer of the heartbeats share the machine with the questions, which are asked while the load goes on. Then the
+system is stopped, and they are asked again, as by a reader on another machine; `restore` and its Spark session are
+measured only then. Each command runs in a process of its own, and the times include its start. A time is the median of
+its rounds, and the longest one is in brackets. *Ratio* compares the time after the load, or if there is none, the time
+during it, with the quiet one. *Records to apply* are those between the snapshots and the end of what is read, the most
+of all rounds.
+
+{_answers(quiet, busy)}
+
+The price of the snapshots:
+
+{table_of(_PRICES, (quiet, busy))}
+
+Measured on {found.machine.measured} with {found.machine.sentence}.
+"""
+
+
+def _answers(quiet: Load, busy: Load) -> str:
+    rate = f"{busy.beats_per_s:,}/s"
+    columns: Columns[str] = (
+        ("question", QUESTIONS.__getitem__),
+        (f"{quiet.beats_per_s:,} heartbeats/s", lambda name: _seconds(quiet.answers_s[name])),
+        (rate, lambda name: _seconds(busy.answers_s[name])),
+        (f"after {rate}", lambda name: _seconds(busy.rested_s[name]) if name in busy.rested_s else ""),
+        (
+            "ratio",
+            lambda name: digits(_middle((busy.answers_s | busy.rested_s)[name]) / _middle(quiet.answers_s[name])),
+        ),
+        ("records to apply", lambda name: _most(quiet.behind.get(name, ()))),
+        (f"with {rate}", lambda name: _most(busy.behind.get(name, ()))),
+    )
+    return table_of(columns, [name for name in QUESTIONS if name in quiet.answers_s and name in busy.answers_s])
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def _seconds(values: Sequence[float]) -> str:
+    return f"{_middle(values):.2f} s ({max(values):.2f} s)"
+
+
+def _most(values: Sequence[int]) -> str:
+    return f"{max(values):,}" if values else ""
+
+
+def measure(given: Namespace) -> Moments:
+    """Measure a quiet deployment, then a busy one."""
+    with EmbeddedBroker(given.folder / "broker") as broker:
+        quiet, busy = (
+            _Deployment(settings_in(given.folder, name, broker), members, rate).measure(given.seconds, given.rounds)
+            for name, members, rate in (("quiet", QUIET_MEMBERS, QUIET_RATE), ("busy", given.members, given.rate))
+        )
+    return Moments(given.machine, quiet, busy)
 
 
 class _Deployment:
@@ -103,14 +173,8 @@ class _Deployment:
     def measure(self, seconds: float, rounds: int) -> Load:
         """Run the system, ask, and return the figures."""
         settings = self._settings
-        ensure_topics(settings.connection, partitions=1, inbox_partitions=settings.inbox_partitions)
-        population = prepare_settled(settings, self._members // EACH, EACH, now_ms())
-        # Without its topics, the observer would report them as missing, and each heartbeat would be answered.
-        known = Cluster(settings.connection).racks(sorted(set(population.topics.values())))
-        for topic in [name for name, racks in known.items() if not isinstance(racks, Racks) or not racks]:
-            make_topic(settings.connection, topic, EACH)
-        beats = [(who[0], msgspec.json.encode(population.beat(*who))) for who in population.everybody()]
-        with running_system(settings) as connection, _flood(connection, beats, self._rate):
+        beats = settle(settings, self._members)
+        with running_system(settings) as connection, flood(connection, beats, self._rate):
             began_s = time.monotonic()
             time.sleep(seconds)
             with sampled_batches(settings) as batches:
@@ -123,8 +187,7 @@ class _Deployment:
         during, self._answers = self._answers, {}
         self._ask(rounds)
         rested, self._answers = self._answers, during
-        with duck_ledger(settings.warehouse) as ledger:
-            [count] = ledger.rows("select count(*) as records from events")
+        records = self._asked("select count(*) as found from events")
         stored = {table.name: _size(settings.warehouse.path / table.name) for table in (EVENTS, SNAPSHOTS)}
         shutil.rmtree(settings.checkpoints)
         for _ in range(rounds):
@@ -143,7 +206,7 @@ class _Deployment:
             batch_ms=median(batches["coordinate"]),
             snapshots_s=taken,
             stored_bytes=stored,
-            records=count.records,
+            records=records,
         )
 
     def _ask(self, rounds: int) -> None:
@@ -166,15 +229,14 @@ class _Deployment:
                 page.until_ready()
                 self._note("serve", time.monotonic() - began_s)
                 if number == 0:
-                    self._move_slider(page.address, rounds)
+                    self._move_slider(page, rounds)
 
-    def _move_slider(self, address: str, rounds: int) -> None:
-        with duck_ledger(self._settings.warehouse) as ledger:
-            [extent] = ledger.rows("select min(at_ms) as first_ms, max(at_ms) as last_ms from events")
+    def _move_slider(self, page: ServedPage, rounds: int) -> None:
+        first_ms, last_ms = (self._asked(f"select {edge}(at_ms) as found from events") for edge in ("min", "max"))
         for number in range(rounds):
-            at_ms = extent.first_ms + (extent.last_ms - extent.first_ms) * (number + 1) // (rounds + 1)
+            at_ms = first_ms + (last_ms - first_ms) * (number + 1) // (rounds + 1)
             began_s = time.monotonic()
-            text = _get(address, f"/?at={quote(str(EpochMs(at_ms)))}")
+            text = page.get(f"/?at={quote(str(EpochMs(at_ms)))}", _LIMIT_S)
             self._note("slider", time.monotonic() - began_s)
             told = re.search(r"and ([0-9,]+) later records", text)
             assert told is not None, "the page shows how it was made"
@@ -203,18 +265,7 @@ class _Deployment:
             self._note("replica", time.monotonic() - began_s)
 
     def _command(self, name: str, *arguments: str) -> None:
-        env = {**os.environ, **structs.replace(self._settings, bootstrap="").environment()}
-        began_s = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-m", "wakeroll_pipeline.cli", *arguments],
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise WakerollError(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2_000:]}")
-        self._note(name, time.monotonic() - began_s)
+        self._note(name, command_s(structs.replace(self._settings, bootstrap=""), *arguments))
 
     def _note(self, name: str, seconds: float) -> None:
         self._answers.setdefault(name, []).append(round(seconds, 3))
@@ -223,71 +274,46 @@ class _Deployment:
     def _note_behind(self, name: str, end: Callable[[], int]) -> None:
         """Note how many records of the groups' topic follow the newest snapshot of those before an end."""
         last = end()
-        with duck_ledger(self._settings.warehouse) as ledger:
-            [newest] = ledger.rows(
-                'select max("offset") as reached from snapshots where topic = $topic and "offset" < $last',
-                topic=self._settings.connection.topics.groups,
-                last=last,
-            )
-        self._behind.setdefault(name, []).append(last - (newest.reached or 0))
+        newest = self._asked(
+            'select max("offset") as found from snapshots where topic = $topic and "offset" < $last', last=last
+        )
+        self._behind.setdefault(name, []).append(last - newest)
 
     def _recorded(self) -> int:
         """Return the number of records of the groups' topic in the tables."""
-        with duck_ledger(self._settings.warehouse) as ledger:
-            [row] = ledger.rows(
-                'select max("offset") + 1 as reached from events where topic = $topic',
-                topic=self._settings.connection.topics.groups,
-            )
-        return int(row.reached)
+        return self._asked('select max("offset") + 1 as found from events where topic = $topic')
 
     def _ends(self) -> int:
         """Return the number of records of the groups' topic in Kafka."""
         place = (self._settings.connection.topics.groups, 0)
         return Cluster(self._settings.connection).all_offsets([place])[place][1]
 
-
-@contextmanager
-def _flood(connection: Connection, beats: Beats, rate: int) -> Iterator[None]:
-    """Send heartbeats, of one member after the other, during a `with` block."""
-    ended = threading.Event()
-
-    def send() -> None:
-        producer, sent, began_s = connection.producer(log_level=0), 0, time.monotonic()
-        while not ended.wait(1 / _SLOTS):
-            due = int((time.monotonic() - began_s) * rate)
-            for number in range(sent, due):
-                group_id, value = beats[number % len(beats)]
-                producer.produce(connection.topics.groups, value, key=group_id)
-            producer.poll(0)
-            sent = max(sent, due)
-        close_producer(producer, 5)
-
-    thread = threading.Thread(target=send, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _get(address: str, path: str) -> str:
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_LIMIT_S)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        text = answer.read().decode()
-    finally:
-        connection.close()
-    if answer.status != http.HTTPStatus.OK:
-        raise WakerollError(f"GET {path} was answered with {answer.status}: {text[-2_000:]}")
-    return text
+    def _asked(self, query: str, **values: int | str) -> int:
+        """Return what the tables have for a query with one number, about the groups' topic; 0 if there is none."""
+        if "$topic" in query:
+            values |= {"topic": self._settings.connection.topics.groups}
+        with duck_ledger(self._settings.warehouse) as ledger:
+            [row] = ledger.rows(query, **values)
+        return int(row.found or 0)
 
 
 def _size(table: Path) -> int:
     return sum(file.stat().st_size for file in table.rglob("*.parquet") if "_delta_log" not in file.parts)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCH = Bench(
+    "any_moment",
+    "The state at any moment with 10,000 heartbeats per second.",
+    "a quarter of an hour",
+    measure,
+    options=(
+        option("--members", type=whole, default=10_000, help="of the shard"),
+        option("--rate", type=whole, default=10_000, help="heartbeats per second"),
+        option("--seconds", type=float, default=150.0, help="of load before the questions"),
+        option("--rounds", type=whole, default=5, help="of each question"),
+    ),
+    chapters=(Chapter("The state at any moment", section),),
+    figures=Moments,
+    file="moments.json",
+    run="The run of any moment",
+)

@@ -6,29 +6,27 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from bench.change_effects import Change, Kind
+from bench.consumer_logs import ConsumerLogs
 from bench.group_cases import Case
-from bench.handed_out import Change, Handed, Kind, LogTail
-from bench.running_system import make_topic
-from bench.steady_traffic import SteadyTraffic
+from bench.running_system import make_topic, until
+from bench.steady_load import SteadyTraffic
 from wakeroll.connection import Connection
+from wakeroll.errors import WakerollError
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.story_checks import Handled
 
 QUEUES = 12
 """So that three consumers have four each, and four have three."""
 PER_SECOND = 300
 STABLE_S = 2.0
 """A group is settled when its queues have been distributed evenly for so long (s)."""
-_POLL_S = 0.05
 
 
-class NotSettled(Exception):
-    """A group did not do in time what it should have done; the message names the step and the logs."""
-
-
-class ChangingGroup:
+class ChangingGroup(ExitStack):
     """A group during a `with` block, with traffic; its processes end with the block."""
 
     def __init__(self, connection: Connection, case: Case, group_id: str, folder: Path, limit_s: float) -> None:
@@ -41,22 +39,24 @@ class ChangingGroup:
             folder: of its logs; created.
             limit_s: longest duration of a step (s).
         """
+        super().__init__()
         self._connection = connection
         self._case = case
         self._name = group_id
         self._folder = folder
         self._limit_s = limit_s
-        self._stack = ExitStack()
         self._children: dict[str, Child] = {}
         self._logs: dict[Path, str] = {}
-        self._tail = LogTail()
-        self._traffic = SteadyTraffic(connection, group_id, QUEUES, PER_SECOND)
+        self._tail = ConsumerLogs()
+        self._queues = [(group_id, number) for number in range(QUEUES)]
+        self._traffic = SteadyTraffic(connection, self._queues, PER_SECOND)
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
         make_topic(self._connection, self._name, QUEUES)
         self._case.prepare(self._connection, self._name)
-        self._stack.enter_context(self._traffic)
+        self._traffic.start()
+        self.callback(self._traffic.close)
         for number in range(os.cpu_count() or 1) if self._case.is_busy else ():
             busy = Child(
                 f"process {number} that keeps a core busy",
@@ -65,18 +65,13 @@ class ChangingGroup:
                 env=os.environ,
             )
             busy.start()
-            self._stack.callback(busy.kill)
+            self.callback(busy.kill)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
     @property
-    def handed(self) -> list[Handed]:
+    def handed(self) -> list[Handled]:
         """All messages that were handed out so far, in order of time."""
-        return sorted(self._tail.handed)
+        return self._tail.in_order()
 
     def start(self, client_ids: Iterable[str]) -> None:
         """Start the first consumers, and wait until the group is settled."""
@@ -109,26 +104,33 @@ class ChangingGroup:
     def finish(self) -> int:
         """Stop the traffic, let the consumers handle all messages, and stop them; return how many are missing."""
         self._traffic.close()
+        logs = Cluster(self._connection).all_offsets(self._queues)
+        ends = {queue: end for queue, (_, end) in logs.items()}
         try:
-            self._until("every message is consumed", lambda: not self._missing())
-        except NotSettled as problem:
+            self._until("every message is consumed", lambda: not self._tail.missing(ends))
+        except WakerollError as problem:
             print(problem, flush=True)  # the number of lost messages is the result
         for child in self._children.values():
             child.stop()
         self._tail.follow(self._logs)
-        return len(self._missing())
-
-    def _missing(self) -> set[tuple[int, int]]:
-        return self._traffic.stored - {(one.queue_id, one.offset) for one in self._tail.handed}
+        return sum(self._tail.missing(ends).values())
 
     def _launch(self, client_id: str) -> Path:
         log = self._folder / f"{client_id}.{len(self._logs)}"
         child = Child(
             f"consumer {client_id} of {self._name}",
             [
-                *(sys.executable, "-m", "bench.group_consumer", "--bootstrap", self._connection.bootstrap),
-                *("--group", self._name, "--client", client_id, "--topic", self._name, "--log", str(log)),
+                *(
+                    sys.executable,
+                    "-m",
+                    "bench.consumers",
+                    "--bootstrap",
+                    self._connection.bootstrap,
+                    "--log",
+                    str(log),
+                ),
                 *self._case.arguments(self._connection),
+                f"{client_id}={self._name}",
             ],
             log=self._folder / f"{client_id}.output",
             env={**os.environ, **self._case.variables},
@@ -136,7 +138,7 @@ class ChangingGroup:
         self._logs[log] = client_id
         self._children[client_id] = child
         child.start()
-        self._stack.callback(child.stop)
+        self.callback(child.stop)
         return log
 
     def _change(self, kind: Kind, client_id: str, began_ns: int) -> Change:
@@ -151,7 +153,7 @@ class ChangingGroup:
 
         def is_settled() -> bool:
             nonlocal held, held_since
-            now = {one.queue_id: one.client_id for one in self._tail.last.values() if one.ns >= since_ns}
+            now = {one.queue_id: one.client_id for one in self._tail.last.values() if one.start_ns >= since_ns}
             shares = [list(now.values()).count(client_id) for client_id in self._children]
             is_even = len(now) == QUEUES == sum(shares) and fewest <= min(shares) and max(shares) <= most
             if not is_even or now != held:
@@ -161,14 +163,10 @@ class ChangingGroup:
         self._until(what, is_settled)
 
     def _until(self, what: str, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self._limit_s
-        while True:
+        def is_true() -> bool:
             self._tail.follow(self._logs)
             for child in self._children.values():
-                if not child.is_running:
-                    raise NotSettled(f"{child.name} ended with code {child.returncode}; see {child.log}")
-            if true():
-                return
-            if time.monotonic() > deadline:
-                raise NotSettled(f"{self._case.name}: not true within {self._limit_s:g} s: {what}; see {self._folder}")
-            time.sleep(_POLL_S)
+                child.check()
+            return true()
+
+        until(f"{self._case.name}: {what}", is_true, self._limit_s, self._folder)

@@ -1,21 +1,29 @@
-"""Readers of the answers on the brokers: the coordinator's decisions, or the records that passed through the floor."""
+"""Readers of the answers on the brokers: the coordinators' decisions, or the records that passed through the floor."""
 
-from typing import Protocol
+import threading
+from collections import Counter
+from itertools import pairwise
 
 import msgspec
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 from msgspec import Struct, structs
 
 from wakeroll.connection import Connection, take
-from wakeroll_model.decisions import AnyDecision, Assignment, Wake, recipient_of
+from wakeroll.headers import WRITER_HEADER
+from wakeroll_model.decisions import AnyDecision, Assignment, Handover, Rebalance, Wake, recipient_of
 from wakeroll_model.events import AnyEvent, Arrival, Heartbeat, Pull
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.traffic import PROBE_GROUP
+
+QueueId = tuple[str, int]
+"""Topic and number of a queue."""
 
 BATCH = 500
 PROBED = "probe"
 """The client of `wakeroll_pipeline.local.traffic.Probe`."""
 
+_POLL_S = 0.05
 _NEWS = ("arrival", "unknown")
 """Reasons of a wake after which there may be something to read."""
 
@@ -36,18 +44,6 @@ class Answer(Struct, frozen=True):
     """Of a wake: where to ask from next."""
     was_held: bool = False
     """Of a wake: whether the pull had to wait; if not, the event is the pull itself."""
-
-
-class Ears(Protocol):
-    """Hears answers, each once."""
-
-    def assignments(self, timeout_s: float) -> list[Answer]:
-        """Return the answers to probes' heartbeats; wait at most so long for a record to come."""
-        ...
-
-    def wakes(self, timeout_s: float) -> list[Answer]:
-        """Return the answers to pulls that found something to read; wait at most so long for a record to come."""
-        ...
 
 
 class Listener:
@@ -145,3 +141,97 @@ class Passed:
             (_decode_event(value), int(key), published_ms - int(key))
             for key, value, published_ms in self._listener.read(timeout_s)
         ]
+
+
+Ears = Decided | Passed
+"""Hears answers, each once; waits at most so long for a record to come."""
+
+
+class PublishedDecisions(threading.Thread):
+    """Reads the decisions topic from its start; of a decision that several coordinators publish, the first counts."""
+
+    def __init__(self, connection: Connection, partitions: int) -> None:
+        super().__init__(name="published-decisions", daemon=True)
+        # With "error", a partition is no longer read after its offset did not exist, as when a killed broker is back.
+        # Decisions that are read again are known by their seq.
+        self._consumer = connection.consumer(
+            **{"fetch.wait.max.ms": 20, "log_level": 0, "auto.offset.reset": "earliest"}
+        )
+        topic = connection.topics.decisions
+        self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+        self._lock = threading.Lock()
+        self._newest: dict[str, int] = {}
+        self._grants: Counter[QueueId] = Counter()
+        self._probed: list[tuple[int, int]] = []
+        """Append time of each assignment of the probe (epoch ms), and its latency (ms)."""
+        self._taken = 0
+        self._last_ms: dict[str, int] = {}
+        self._triggers: Counter[str] = Counter()
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Read until `close`."""
+        while not self._ended.is_set():
+            messages = take(self._consumer, BATCH, _POLL_S)
+            with self._lock:
+                for message in messages:
+                    if message.error() is None:
+                        self._learn(message)
+        self._consumer.close()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._ended.set()
+        self.join()
+
+    def last_ms(self, replica: str) -> int:
+        """Return when a replica last published a decision (epoch ms); 0 if it never did."""
+        with self._lock:
+            return self._last_ms.get(replica, 0)
+
+    def next_after(self, moment_ms: int) -> int | None:
+        """Return when the first assignment of the probe after a moment was published (epoch ms); None: not yet."""
+        with self._lock:
+            return next((at_ms for at_ms, _ in self._probed if at_ms > moment_ms), None)
+
+    def take_latencies_ms(self) -> list[int]:
+        """Return the times from a heartbeat's append to that of its assignment since the last call (ms)."""
+        with self._lock:
+            found = [latency_ms for _, latency_ms in self._probed[self._taken :]]
+            self._taken = len(self._probed)
+            return found
+
+    def gaps_ms(self, since_ms: int) -> list[int]:
+        """Return the times between two successive assignments of the probe (ms) that end after a moment (epoch ms)."""
+        with self._lock:
+            return [after - before for (before, _), (after, _) in pairwise(self._probed) if after >= since_ms]
+
+    def grants(self) -> dict[QueueId, int]:
+        """Return how often each queue was assigned."""
+        with self._lock:
+            return dict(self._grants)
+
+    def triggers(self) -> dict[str, int]:
+        """Return how many rebalances each trigger has caused."""
+        with self._lock:
+            return dict(sorted(self._triggers.items()))
+
+    def _learn(self, message: Message) -> None:
+        at_ms = message.timestamp()[1]
+        writer = dict(message.headers() or [])[WRITER_HEADER]
+        assert isinstance(writer, bytes), "a coordinator names itself"
+        replica = writer.decode().partition("@")[0]
+        self._last_ms[replica] = max(at_ms, self._last_ms.get(replica, 0))
+        decision = _decode_decision(message.value() or b"")
+        if decision.seq <= self._newest.get(decision.shard, 0):
+            return
+        self._newest[decision.shard] = decision.seq
+        match decision:
+            case Assignment(group_id=group_id) if group_id == PROBE_GROUP:
+                self._probed.append((at_ms, at_ms - decision.at_ms))
+            case Handover(queue=queue, to=str()):
+                self._grants[queue.topic, queue.queue_id] += 1
+            case Rebalance(group_id=group_id) if group_id != PROBE_GROUP:
+                self._triggers[decision.trigger] += 1
+            case _:
+                pass

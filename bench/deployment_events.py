@@ -2,8 +2,7 @@
 
 from collections import deque
 
-from bench.control_topic import ControlTopic
-from bench.population import START_MS, Heard, Population
+from bench.population import START_MS, ControlTopic, Heard, Population, Who
 from wakeroll_model.config import HEARTBEAT_MS
 from wakeroll_model.decisions import Wake
 from wakeroll_model.events import Arrival, Pull, Tick
@@ -28,9 +27,6 @@ WAITING = 10
 TROUBLE = (("restart", 0), ("leave", 15), ("crash", 60))
 """What happens to a client in each second, in turn, and after how many seconds it is back."""
 
-Who = tuple[str, str]
-"""A group, and a client of it."""
-
 
 class Life:
     """Groups on the shards of both control topics.  Clients do what they are told within a second."""
@@ -50,7 +46,6 @@ class Life:
         self._heard = heard
         self._names = [f"group-{number:04}" for number in range(groups)]
         self._ends: dict[Queue, int] = {}
-        self._committed: dict[tuple[str, Queue], int] = {}
         self._slots: list[list[Who]] = [[] for _ in range(COMMIT_S)]
         """Who commits in which second; and its heartbeats are in the same second of ten."""
         self._wanted: deque[Who] = deque()
@@ -87,7 +82,7 @@ class Life:
         if self._is_at_rest:
             return
         for who in self._slots[self.second % COMMIT_S]:
-            self._commit(who)
+            population.commit_grown(who, self._ends)
         self._wait()
         self._disturb()
 
@@ -114,18 +109,6 @@ class Life:
             queue = known[number % len(known)]
             self._ends[queue] += MESSAGES
             self._append_to_queues(Arrival(queue=queue, next_offset=self._ends[queue]))
-
-    def _commit(self, who: Who) -> None:
-        group_id = who[0]
-        grown = {
-            queue: self._ends[queue]
-            for queue in self._population.queues(*who)
-            if self._ends[queue] > self._committed.get((group_id, queue), 0)
-        }
-        commit = self._population.commit_all(*who, grown) if grown else None
-        if commit is not None:
-            self._committed |= {(group_id, queue): offset for queue, offset in grown.items()}
-            self._population.append(commit)
 
     def _wait(self) -> None:
         """Let everybody wait who wants to, and lives, and owns a queue; the others try again in the next second."""

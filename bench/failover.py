@@ -1,154 +1,157 @@
 """The time without decisions after a SIGKILL: of one of two coordinators, and of the only one.
 
-``python -m bench.failover [--kills 5]`` writes `failover.json` and `docs/performance.md`. It takes a quarter of an
-hour. A probe sends five heartbeats per second, and each is answered by a decision. The latency with two coordinators is
+A probe sends five heartbeats per second, and each is answered by a decision. The latency with two coordinators is
 compared with that of one, on the same broker.
 """
 
-import argparse
-import shutil
-import signal
-import sys
-from contextlib import ExitStack
-from pathlib import Path
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from bench import failover_figures, report
-from bench.arguments import add_folder, add_times
-from bench.failover_figures import Failover
-from bench.latency_figures import Latency, latency_of
-from bench.machine import this_machine
-from bench.published_assignments import PublishedAssignments
-from bench.results import write
-from bench.running_system import probed, settings_in
+from bench.decision_reader import PublishedDecisions
+from bench.frame import Bench, Chapter, option, times, whole
+from bench.machine import Machine
+from bench.running_system import make_topic, orders_of, probing, settings_in
+from bench.text_tables import percentiles, table
+from bench.timings import Latency, latency_of
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import WakerollError
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.local_system import LocalSystem
 from wakeroll_pipeline.settings import Settings
 
-KILLS = 5
 _LIMIT_S = 600.0
-_SLICE_S = 0.2
+_AROUND_S = 5.0
+"""How long coordinators decide before a kill and after it (s)."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure and report; return 1 if a coordinator did not decide in time, 130 if it was stopped."""
-    parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=KILLS, help="of each kind (default %(default)s)")
-    add_times(parser, "latency")
-    add_folder(parser)
-    parser.add_argument("--json", type=Path, default=failover_figures.FAILOVER, help="where the figures go")
-    given = parser.parse_args(arguments)
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, signal.default_int_handler)
-    try:
-        found = measure(given.folder, given.kills, given.seconds, given.warmup)
-    except KeyboardInterrupt:
-        print("stopped; everything is down, and no figures were written", file=sys.stderr)
-        return 130
-    except WakerollError as problem:
-        print(problem, file=sys.stderr)
-        return 1
-    write(found, given.json)
-    if given.json == failover_figures.FAILOVER:
-        report.make()
-    return 0
+class Failover(Struct, frozen=True):
+    """What `failover` found."""
+
+    machine: Machine
+    seconds: float
+    one: Latency
+    """From a heartbeat's append to its assignment's, with one coordinator."""
+    two: Latency
+    """The same with two: of each assignment, the first one counts."""
+    gaps_ms: list[int]
+    """Longest times between two decisions around each kill of one of two."""
+    usual_gap_ms: float
+    """99 of 100 times between two decisions are shorter, with two coordinators that nobody kills."""
+    restart_ms: list[int]
+    """Times from each kill of the only coordinator, started again at once, to the next decision."""
 
 
-def measure(folder: Path, kills: int, seconds: float, warmup_s: float) -> Failover:
+def section(found: Failover) -> str:
+    """Return the chapter of these figures."""
+    rows = [
+        (coordinators, f"{one.count:,}", *percentiles(one))
+        for coordinators, one in (("one", found.one), ("two", found.two))
+    ]
+    return f"""\
+A probe sends five heartbeats per second, each of a new instance of one client, so each requires a decision. The
+broker, the observer, all coordinators and `record` share one machine. Each latency is of {found.seconds:g} s.
+
+{table(("coordinators", "assignments", "heartbeat to assignment, p50", "p99"), rows)}
+
+| time without decisions | ms, each kill |
+| --- | --- |
+| without a kill, with two coordinators: 99 of 100 times are shorter | {found.usual_gap_ms:,.0f} |
+| SIGKILL of one of two: the longest time around it | {_listed(found.gaps_ms)} |
+| SIGKILL of the only one, which is started again at once | {_listed(found.restart_ms)} |
+
+Measured on {found.machine.measured} with {found.machine.sentence}.
+"""
+
+
+def measure(given: Namespace) -> Failover:
     """Measure one coordinator, then two, then kills of one of two, then restarts of the only one."""
-    machine = this_machine()
-    shutil.rmtree(folder, ignore_errors=True)
-    with EmbeddedBroker(folder / "broker") as broker:
-        settings = structs.replace(settings_in(folder, "failover", broker), snapshot_interval_ms=60_000)
-        with probed(settings) as heard, ExitStack() as stack:
-            replicas = {name: _coordinator(structs.replace(settings, replica=name)) for name in ("a", "b")}
-            print("one coordinator", flush=True)
-            stack.enter_context(replicas["a"])
-            one = _latency(heard, replicas["a"], "a", seconds, warmup_s)
-            print("two coordinators", flush=True)
-            stack.enter_context(replicas["b"])
-            two = _latency(heard, replicas["b"], "b", seconds, warmup_s)
-            usual_gap_ms = latency_of(heard.gaps_ms()).p99_ms
-            gaps_ms = []
-            for number in range(kills):
-                victim, other = ("a", "b") if number % 2 == 0 else ("b", "a")
-                print(f"kill {number + 1} of {kills}: one of two", flush=True)
-                gaps_ms.append(_gap(heard, replicas[victim], replicas[other], other))
-                replicas[victim].start()
-                _until_published(heard, replicas[victim], victim)
-            replicas["b"].stop()
-            restart_ms = []
-            for number in range(kills):
-                print(f"kill {number + 1} of {kills}: the only one", flush=True)
-                killed_ms = now_ms()
-                replicas["a"].kill()
-                replicas["a"].start()
-                restart_ms.append(_restart(heard, replicas["a"], killed_ms))
-    return Failover(machine, seconds, one, two, gaps_ms, usual_gap_ms, restart_ms)
+    with EmbeddedBroker(given.folder / "broker") as broker, ExitStack() as stack:
+        settings = structs.replace(settings_in(given.folder, "failover", broker), snapshot_interval_ms=60_000)
+        connection = settings.connection
+        ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
+        make_topic(connection, orders_of(connection), 4)
+        heard = stack.enter_context(closing(PublishedDecisions(connection, settings.partitions)))
+        heard.start()
+        stack.enter_context(LocalSystem(settings).observer)
+        stack.enter_context(probing(connection, orders_of(connection)))
+        replicas = {name: _coordinator(structs.replace(settings, replica=name)) for name in ("a", "b")}
+        latencies = []
+        for name, text in (("a", "one coordinator"), ("b", "two coordinators")):
+            print(text, flush=True)
+            stack.enter_context(replicas[name])
+            _until_published(heard, replicas[name], name)
+            time.sleep(given.warmup)
+            began_ms, _ = now_ms(), heard.take_latencies_ms()
+            time.sleep(given.seconds)
+            latencies.append(latency_of(heard.take_latencies_ms()))
+        usual_gap_ms = latency_of(heard.gaps_ms(began_ms)).p99_ms
+        gaps_ms = []
+        for number in range(given.kills):
+            victim, other = ("a", "b") if number % 2 == 0 else ("b", "a")
+            print(f"kill {number + 1} of {given.kills}: one of two", flush=True)
+            gaps_ms.append(_gap(heard, replicas[victim], replicas[other], other))
+            replicas[victim].start()
+            _until_published(heard, replicas[victim], victim)
+        replicas["b"].stop()
+        restart_ms = []
+        for number in range(given.kills):
+            print(f"kill {number + 1} of {given.kills}: the only one", flush=True)
+            restart_ms.append(_restart(heard, replicas["a"]))
+    one, two = latencies
+    return Failover(given.machine, given.seconds, one, two, gaps_ms, usual_gap_ms, restart_ms)
 
 
 def _coordinator(settings: Settings) -> Child:
     """Describe the process of one coordinator; the first one also writes the tables."""
-    system = LocalSystem(settings)
-    system.jobs.log = settings.logs / f"run-{settings.replica}.log"
-    return system.jobs
+    process = LocalSystem(settings).jobs
+    process.log = settings.logs / f"run-{settings.replica}.log"
+    return process
 
 
-def _latency(heard: PublishedAssignments, process: Child, replica: str, seconds: float, warmup_s: float) -> Latency:
-    """Wait until a replica publishes, let it warm up, and measure."""
-    _until_published(heard, process, replica)
-    heard.listen(warmup_s)
-    heard.forget()
-    heard.listen(seconds)
-    return latency_of(heard.latencies_ms())
-
-
-def _gap(heard: PublishedAssignments, victim: Child, survivor: Child, other: str) -> int:
+def _gap(heard: PublishedDecisions, victim: Child, survivor: Child, other: str) -> int:
     """Kill a coordinator; return the longest time between two decisions from a second before the kill on (ms)."""
-    heard.forget()
-    heard.listen(5.0)
+    time.sleep(_AROUND_S)
     killed_ms = now_ms()
     victim.kill()
     _until_published(heard, survivor, other, after_ms=killed_ms)
-    heard.listen(5.0)
-    return max(heard.gaps_ms(since_ms=killed_ms - 1_000), default=0)
+    time.sleep(_AROUND_S)
+    return max(heard.gaps_ms(killed_ms - 1_000), default=0)
 
 
-def _restart(heard: PublishedAssignments, process: Child, killed_ms: int) -> int:
-    """Return the time from the kill of the only coordinator, which was started again, to its next decision (ms).
-
-    Raises:
-        ChildFailed: there is none within `_LIMIT_S`, or the process has ended.
-    """
-
-    def decided() -> int | None:
-        heard.listen(_SLICE_S)
-        return heard.next_after(killed_ms)
-
-    process.wait_until(lambda: decided() is not None, _LIMIT_S)
+def _restart(heard: PublishedDecisions, process: Child) -> int:
+    """Kill the only coordinator, and start it again; return the time until its next decision (ms)."""
+    killed_ms = now_ms()
+    process.kill()
+    process.start()
+    process.wait_until(lambda: heard.next_after(killed_ms) is not None, _LIMIT_S)
     decided_ms = heard.next_after(killed_ms)
     assert decided_ms is not None, "it was waited for"
     return decided_ms - killed_ms
 
 
-def _until_published(heard: PublishedAssignments, process: Child, replica: str, after_ms: int = 0) -> None:
-    """Read until a replica has published an assignment, after a time by this machine's clock (epoch ms).
-
-    Raises:
-        ChildFailed: it has not within `_LIMIT_S`, or its process has ended.
-    """
+def _until_published(heard: PublishedDecisions, process: Child, replica: str, after_ms: int = 0) -> None:
+    """Wait until a replica has published a decision, after a time by this machine's clock (epoch ms; 0: now)."""
     begin_ms = after_ms or now_ms()
-
-    def has_published() -> bool:
-        heard.listen(_SLICE_S)
-        return heard.last_of(replica) >= begin_ms
-
-    process.wait_until(has_published, _LIMIT_S)
+    process.wait_until(lambda: heard.last_ms(replica) >= begin_ms, _LIMIT_S)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _listed(times_ms: Sequence[int]) -> str:
+    return ", ".join(f"{time_ms:,}" for time_ms in sorted(times_ms))
+
+
+BENCH = Bench(
+    "failover",
+    "A killed coordinator, alone and with a replica.",
+    "a quarter of an hour",
+    measure,
+    options=(option("--kills", type=whole, default=5, help="of each kind"), *times("latency")),
+    chapters=(Chapter("The loss of a coordinator", section),),
+    figures=Failover,
+    file="failover.json",
+    run="The run of lost coordinators",
+)

@@ -1,4 +1,4 @@
-"""The groups that `bench.group_changes` compares: ours and Kafka's, with default settings and with shorter sessions."""
+"""The groups that `group_changes` compares: ours and Kafka's, with default settings and with shorter sessions."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
@@ -89,7 +89,7 @@ class Case(NamedTuple):
             admin.incremental_alter_configs([resource])[resource].result(_PATIENCE_S)
 
     def arguments(self, connection: Connection) -> list[str]:
-        """Return what `bench.group_consumer` needs to join a group of this kind."""
+        """Return what `bench.consumers` needs to join a group of this kind."""
         if self.protocol == "wakeroll":
             return ["--prefix", connection.topics.prefix]
         return ["--kafka", msgspec.json.encode(self.consumer_settings()).decode()]

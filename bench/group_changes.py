@@ -1,87 +1,132 @@
 """Joins, leaves and crashes of consumers in wakeroll's groups, compared with Kafka's own groups on the same broker.
 
-``python -m bench.group_changes [--rounds 3]`` writes `changes.json` and `docs/performance.md`. A round takes 15
-minutes, mostly because sessions must end; it has 30 kills of consumers with last wills. Ctrl-C stops everything that
-it has started.
+A round takes 15 minutes, mostly because sessions must end; it has 30 kills of consumers with last wills.
 """
 
-import argparse
-import shutil
-import signal
-import sys
+import statistics
 import uuid
-from collections.abc import Sequence
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from msgspec import Struct
 
-from bench import change_figures, report
-from bench.arguments import add_folder
-from bench.change_figures import Changes, Measured
-from bench.changing_group import PER_SECOND, QUEUES, ChangingGroup, NotSettled
+from bench.change_effects import Change, Effect, Kind, effect_of
+from bench.changing_group import PER_SECOND, QUEUES, ChangingGroup
+from bench.frame import Bench, Chapter, option, whole
 from bench.group_cases import BROKER_SETTINGS, CASES, Case
-from bench.handed_out import Change, Effect, Kind, effect_of
-from bench.machine import this_machine
-from bench.results import write
+from bench.machine import Machine
 from bench.running_system import running_system, settings_in
+from bench.text_tables import Columns, table_of
 from wakeroll.connection import Connection
-from wakeroll.errors import WakerollError
 from wakeroll_model.config import COMMIT_INTERVAL_MS
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 
-ROUNDS = 1
-LIMIT_S = 180.0
 COMMIT_S = COMMIT_INTERVAL_MS / 1_000
 """Interval of commits of all groups, also of Kafka's (s). The kills are distributed evenly over it, because a crash
 repeats what was handled since the last commit."""
 FIRST = ("c1", "c2", "c3")
 NEWCOMER = "c4"
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Measure and report; return 1 if a message was lost or a group did not settle, 130 if it was stopped."""
-    parser = argparse.ArgumentParser(prog="python -m bench.group_changes", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=_count, default=ROUNDS, help="of each group (default %(default)s)")
-    parser.add_argument("--only", default="", help="only groups whose name contains this text (default: all groups)")
-    parser.add_argument("--limit", type=float, default=LIMIT_S, help="longest step, seconds (default %(default)g)")
-    add_folder(parser)
-    parser.add_argument("--json", type=Path, default=change_figures.CHANGES, help="where the figures go (%(default)s)")
-    given = parser.parse_args(arguments)
-    cases = [case for case in CASES if given.only in case.name]
-    if not cases:
-        parser.error(f"--only is {given.only!r}; no group has it in its name: {', '.join(case.name for case in CASES)}")
-    if given.only and given.json == change_figures.CHANGES:
-        parser.error("with --only, the figures of some groups are missing; choose another file with --json")
-    for stop in (signal.SIGINT, signal.SIGTERM):  # also SIGINT: shells let background jobs ignore it
-        signal.signal(stop, signal.default_int_handler)
-    try:
-        found = measure(given.folder, cases, given.rounds, given.limit)
-    except KeyboardInterrupt:
-        print("stopped; everything is down, and no figures were written", file=sys.stderr)
-        return 130
-    except (NotSettled, WakerollError, KafkaException) as problem:
-        print(problem, file=sys.stderr)
-        return 1
-    write(found, given.json)
-    if given.json == change_figures.CHANGES:
-        report.make()
-    return 1 if any(group.lost for group in found.groups) else 0
+_HEADS = {
+    "join": "A fourth consumer joins three",
+    "leave": "The fourth consumer leaves",
+    "crash": "The fourth consumer is killed",
+}
+_FIRSTS = {
+    "join": "to its first message",
+    "leave": "until its queues go on",
+    "crash": "until its queues go on",
+}
 
 
-def measure(folder: Path, cases: Sequence[Case], rounds: int, limit_s: float) -> Changes:
-    """Let each group have its rounds, one group after the other.
+class Measured(Struct, frozen=True):
+    """What changes did to one group."""
 
-    Raises:
-        NotSettled: a step took longer than `limit_s` seconds.
-    """
-    machine = this_machine()
-    shutil.rmtree(folder, ignore_errors=True)
+    name: str
+    session_ms: int
+    heartbeat_ms: int
+    effects: dict[Kind, list[Effect]]
+    lost: int
+    """Messages that no consumer handed out."""
+
+
+class Changes(Struct, frozen=True):
+    """What `group_changes` found."""
+
+    machine: Machine
+    rounds: int
+    queues: int
+    per_second: int
+    """Messages per second, for all queues together."""
+    groups: list[Measured]
+
+
+def section(found: Changes) -> str:
+    """Return the chapter of these figures."""
+    kinds = [kind for kind in _HEADS if any(kind in group.effects for group in found.groups)]
+    every_ms = found.queues * 1_000 / found.per_second
+    each, commit_s = found.per_second / 4, COMMIT_S
+    tables = "\n".join(f"**{_HEADS[kind]}**\n\n{_table(kind, found.groups)}\n" for kind in kinds)
+    return f"""\
+Consumer processes of groups of wakeroll and of Kafka's own groups, one group after the other on one broker in one run,
+while the observer and the jobs of wakeroll work. Each of {found.queues} queues gets a message every {every_ms:.0f} ms.
+A fourth consumer joins three, leaves, joins again and is killed by SIGKILL; rounds per group: {found.rounds}. Consumers
+of wakeroll have a [last will](last-will.md), except where the name says so; these are killed more often, because it
+takes only seconds. The figures are from the consumers' own logs of what they handed out. Settings are the defaults, or
+short sessions; then Kafka's consumers also have the fetch settings of `Consumer`. *Busy cores*: other processes, as
+many as cores, never wait.
+
+Session timeout and heartbeat interval are in seconds. Times are median / maximum, and begin when the new consumer
+creates its client, begins to leave, or is killed. A *pause* is the longest time between two messages of a queue: *kept*
+queues have the same owner before and after, *moved* ones do not. *Repeated* is the mean number of messages per change
+that were handed out again. All groups commit every {commit_s:g} s, and the kills are distributed evenly over this time.
+Without a last will, a crash repeats {each * commit_s / 2:.0f} messages on average: those of half an interval, {each:g}
+per second.
+
+{tables}
+Lost messages, in all groups together: {sum(group.lost for group in found.groups)}.
+"""
+
+
+def summary(group: Measured) -> str:
+    """Return the figures of one group in a few lines, for people who wait for the others."""
+    lines = (
+        f"  {kind}: {_seconds([one.first_s for one in effects])} {_FIRSTS[kind]}; "
+        f"repeated: {sum(one.repeated for one in effects)}"
+        for kind, effects in group.effects.items()
+    )
+    return "\n".join((*lines, f"  lost: {group.lost}"))
+
+
+def _table(kind: str, groups: Iterable[Measured]) -> str:
+    rows = [(group, effects) for group in groups for name, effects in group.effects.items() if name == kind]
+    columns: Columns[tuple[Measured, list[Effect]]] = (
+        ("group", lambda row: row[0].name),
+        ("session", lambda row: f"{row[0].session_ms / 1_000:g}"),
+        ("heartbeat", lambda row: f"{row[0].heartbeat_ms / 1_000:g}"),
+        ("times", lambda row: f"{len(row[1])}"),
+        (_FIRSTS[kind], lambda row: _seconds([one.first_s for one in row[1]])),
+        ("pause, kept", lambda row: _seconds([one.kept_gap_s for one in row[1]])),
+        ("pause, moved", lambda row: _seconds([one.moved_gap_s for one in row[1]])),
+        ("repeated", lambda row: f"{sum(one.repeated for one in row[1]) / len(row[1]):.3g}"),
+    )
+    return table_of(columns, rows)
+
+
+def _seconds(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} / {max(values):.2f} s"
+
+
+def measure(given: Namespace) -> Changes:
+    """Let each group have its rounds, one group after the other."""
+    folder = given.folder
     with (
         EmbeddedBroker(folder / "broker", settings=BROKER_SETTINGS) as broker,
         running_system(settings_in(folder, "changes", broker)) as connection,
     ):
-        groups = [_measure(connection, folder, case, rounds, limit_s) for case in cases]
-    return Changes(machine, rounds, QUEUES, PER_SECOND, groups)
+        groups = [_measure(connection, folder, case, given.rounds, given.limit) for case in given.only]
+    return Changes(given.machine, given.rounds, QUEUES, PER_SECOND, groups)
 
 
 def _measure(connection: Connection, folder: Path, case: Case, rounds: int, limit_s: float) -> Measured:
@@ -101,16 +146,36 @@ def _measure(connection: Connection, folder: Path, case: Case, rounds: int, limi
     for change in changes:
         effects.setdefault(change.kind, []).append(effect_of(change, handed))
     measured = Measured(case.name, case.session_ms, case.heartbeat_ms, effects, lost)
-    print(change_figures.summary(measured), flush=True)
+    print(summary(measured), flush=True)
     return measured
 
 
-def _count(text: str) -> int:
-    """Return a number of rounds."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
+def _problems(found: Changes) -> list[str]:
+    return [f"{group.name}: {group.lost} messages were lost" for group in found.groups if group.lost]
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def _cases(text: str) -> list[Case]:
+    """Return the groups whose names contain a text."""
+    cases = [case for case in CASES if text in case.name]
+    if not cases:
+        raise ArgumentTypeError(f"no group has {text!r} in its name: {', '.join(case.name for case in CASES)}")
+    return cases
+
+
+BENCH = Bench(
+    "group_changes",
+    "Joins, leaves and crashes beside Kafka's own groups.",
+    "an hour",
+    measure,
+    options=(
+        option("--rounds", type=whole, default=1, help="of each group"),
+        option("--only", type=_cases, default="", help="only groups whose name contains this text"),
+        option("--limit", type=float, default=180.0, help="longest step, seconds"),
+    ),
+    chapters=(Chapter("Joins, leaves and crashes", section),),
+    figures=Changes,
+    file="changes.json",
+    run="The run of group changes",
+    differs=lambda given: len(given.only) < len(CASES),
+    problems=_problems,
+)

@@ -5,18 +5,18 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
-from bench.measure import Timing, measure
 from bench.population import TOPIC, Population
-from bench.text_tables import both, duration, table, times
+from bench.text_tables import Columns, both, duration, table_of, times
+from bench.timings import Timing, measure
 from wakeroll_model import group_machine
 from wakeroll_model.decisions import Cause
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import AnyEvent, Heartbeat
 from wakeroll_model.group import Group
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_clock import Moment
-from wakeroll_model.state_machines import MACHINES
 
 QUEUES_EACH = 4
 """Queues that a client owns, and its heartbeat lists."""
@@ -67,6 +67,27 @@ class Heartbeats(Struct, frozen=True):
     batches: list[Batch]
 
 
+_BEATS: Columns[Beat] = (
+    ("groups in the shard, members of this one", lambda one: f"{one.groups:,}, {one.members:,}"),
+    ("decode alone", lambda one: both(one.decode)),
+    ("step alone", lambda one: both(one.step)),
+    ("in the shard", lambda one: both(one.apply)),
+    ("times decode", lambda one: times(one.apply, one.decode)),
+)
+_TOUCHES: Columns[Touch] = (
+    ("members", lambda one: f"{one.members:,}"),
+    ("bytes", lambda one: f"{one.size:,}"),
+    ("load", lambda one: both(one.load)),
+    ("encode", lambda one: both(one.encode)),
+)
+_BATCHES: Columns[Batch] = (
+    ("groups in the shard", lambda one: f"{one.groups:,}"),
+    ("bytes", lambda one: f"{one.size:,}"),
+    ("open", lambda one: both(one.open)),
+    ("close", lambda one: both(one.close)),
+)
+
+
 def run(groups: list[int], members: list[int], beats: int) -> Heartbeats:
     """Measure in shards of so many `groups`, in groups of so many `members`, `beats` heartbeats a round."""
     found = Heartbeats([], [], [])
@@ -82,27 +103,6 @@ def run(groups: list[int], members: list[int], beats: int) -> Heartbeats:
 
 def section(found: Heartbeats) -> str:
     """Return the chapter of these figures."""
-    beats = table(
-        ("groups in the shard, members of this one", "decode alone", "step alone", "in the shard", "times decode"),
-        [
-            (
-                f"{beat.groups:,}, {beat.members:,}",
-                both(beat.decode),
-                both(beat.step),
-                both(beat.apply),
-                times(beat.apply, beat.decode),
-            )
-            for beat in found.beats
-        ],
-    )
-    touches = table(
-        ("members", "bytes", "load", "encode"),
-        [(f"{one.members:,}", f"{one.size:,}", both(one.load), both(one.encode)) for one in found.touches],
-    )
-    batches = table(
-        ("groups in the shard", "bytes", "open", "close"),
-        [(f"{one.groups:,}", f"{one.size:,}", both(one.open), both(one.close)) for one in found.batches],
-    )
     few, many = found.beats[0], found.beats[len(found.batches) - 1]
     return f"""\
 A client that lists {QUEUES_EACH} queues sends a heartbeat, and nothing has changed. *Decode alone* is the floor:
@@ -112,16 +112,16 @@ Other groups should not make a heartbeat slower. In a group of {few.members:,} i
 {duration(few.apply.median_ns)} with {few.groups:,} in the shard, and {duration(many.apply.median_ns)} with
 {many.groups:,}.
 
-{beats}
+{table_of(_BEATS, found.beats)}
 
 A batch loads each group that it touches once, and encodes it once:
 
-{touches}
+{table_of(_TOUCHES, found.touches)}
 
 Each batch opens and closes the shard's state once. A group that the batch does not touch is not decoded. Here one group
 is touched, and each of the other groups has {OTHERS} members:
 
-{batches}
+{table_of(_BATCHES, found.batches)}
 """
 
 

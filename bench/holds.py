@@ -1,13 +1,12 @@
-"""The cost of the queue machine: wakes of some of many held pulls, and ticks without effect."""
+"""The cost of the pull machine: wakes of some of many held pulls, and ticks without effect."""
 
-import msgspec
 from msgspec import Struct
 
-from bench.measure import Timing, measure
-from bench.population import START_MS
-from bench.text_tables import both, duration, table
+from bench.population import START_MS, ControlTopic
+from bench.text_tables import Columns, both, duration, table_of
+from bench.timings import Timing, measure
 from wakeroll_model.config import PULL_TIMEOUT_MS
-from wakeroll_model.events import Arrival, Event, Pull, Tick
+from wakeroll_model.events import AnyEvent, Arrival, Pull, Tick
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
@@ -15,8 +14,6 @@ from wakeroll_model.shard import Shard
 TOPIC = "wakeroll.queues"
 TICKS = 100
 """Of one round."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Waking(Struct, frozen=True):
@@ -43,6 +40,19 @@ class Holds(Struct, frozen=True):
     ticks: list[Ticking]
 
 
+_WAKINGS: Columns[Waking] = (
+    ("pulls woken, of those held", lambda one: f"{one.woken:,} of {one.holds:,}"),
+    ("per arrival", lambda one: both(one.arrival)),
+    ("per pull woken", lambda one: duration(one.arrival.median_ns / one.woken) if one.woken else ""),
+)
+_TICKS: Columns[Ticking] = (
+    ("holds", lambda one: f"{one.holds:,}"),
+    ("queues", lambda one: f"{one.queues:,}"),
+    ("holds that are due", lambda one: f"{one.due}"),
+    ("per tick", lambda one: both(one.tick)),
+)
+
+
 def run(holds: int, woken: list[int], ticked: list[int]) -> Holds:
     """Measure arrivals that wake so many (`woken`) of `holds` on a queue, and ticks with so many (`ticked`) holds."""
     return Holds(
@@ -54,79 +64,52 @@ def run(holds: int, woken: list[int], ticked: list[int]) -> Holds:
 
 def section(found: Holds) -> str:
     """Return the chapter of these figures."""
-    wakings = table(
-        ("pulls woken, of those held", "per arrival", "per pull woken"),
-        [
-            (
-                f"{one.woken:,} of {one.holds:,}",
-                both(one.arrival),
-                duration(one.arrival.median_ns / one.woken) if one.woken else "",
-            )
-            for one in found.wakings
-        ],
-    )
-    ticks = table(
-        ("holds", "queues", "holds that are due", "per tick"),
-        [(f"{one.holds:,}", f"{one.queues:,}", f"{one.due}", both(one.tick)) for one in found.ticks],
-    )
     return f"""\
 An arrival at a queue evaluates each different expression once. It visits the holds that it wakes and the holds whose
 filter skips it. In this measurement it is the first arrival that they skip; the next arrival does not visit them.
 
-{wakings}
+{table_of(_WAKINGS, found.wakings)}
 
 A tick without a due hold has the same cost for any number of holds, on one queue or on one queue per hold. If a hold is
 due, the tick loads its queue and scans the deadlines of the shard's queues.
 
-{ticks}
+{table_of(_TICKS, found.ticks)}
 """
 
 
-class _Log:
-    """A shard of queues that is alone in its topic, and the records of its partition."""
+class _Log(ControlTopic):
+    """A shard of queues that is alone in its topic."""
 
-    def __init__(self) -> None:
-        self.shard = Shard(TOPIC, 0, 1, raises=True)
-        self._offset = -1
-        self._known: set[Queue] = set()
-
-    def record(self, event: Event, queue: Queue | None = None, at_ms: int = 0) -> Record:
-        self._offset += 1
-        key = None if queue is None else queue.key.encode()
-        return Record(TOPIC, 0, self._offset, START_MS + at_ms, key, _encode(event))
+    def record(self, event: AnyEvent, at_ms: int = 0) -> Record:
+        [record] = self.records(event, START_MS + at_ms)
+        return record
 
     def hold(self, number: int, queue: Queue, tag: str = "*", timeout_ms: int = PULL_TIMEOUT_MS) -> None:
-        if queue not in self._known:  # the first pull of a queue is never held
-            self._known.add(queue)
-            first = Pull(
-                request_id="first:1",
-                group_id="group",
-                client_id="first",
-                instance_id="first",
-                queue=queue,
-                from_offset=0,
-            )
-            self.shard.apply(self.record(first, queue))
-        pull = Pull(
-            request_id=f"life-{number}:1",
-            group_id="group",
-            client_id=f"client-{number}",
-            instance_id=f"life-{number}",
-            queue=queue,
-            from_offset=0,
-            timeout_ms=timeout_ms,
-            expression=tag,
-        )
-        held = self.shard.apply(self.record(pull, queue))
+        if self.shards[0].queue(queue.key) is None:  # the first pull of a queue is never held
+            self.shards[0].apply(self.record(_pull("first", queue)))
+        held = self.shards[0].apply(self.record(_pull(f"client-{number}", queue, tag, timeout_ms)))
         assert held == [], "there is nothing to read"
 
 
+def _pull(name: str, queue: Queue, tag: str = "*", timeout_ms: int = PULL_TIMEOUT_MS) -> Pull:
+    return Pull(
+        request_id=f"{name}:1",
+        group_id="group",
+        client_id=name,
+        instance_id=name,
+        queue=queue,
+        from_offset=0,
+        timeout_ms=timeout_ms,
+        expression=tag,
+    )
+
+
 def _waking(holds: int, woken: int) -> Waking:
-    log, queue = _Log(), Queue("orders", "", 0)
+    log, queue = _Log(TOPIC), Queue("orders", "", 0)
     for number in range(holds):
         log.hold(number, queue, "wanted" if number < woken else "other")
-    body = log.shard.body()
-    arrival = log.record(Arrival(queue=queue, next_offset=1, tags="wanted"), queue)
+    body = log.shards[0].body()
+    arrival = log.record(Arrival(queue=queue, next_offset=1, tags="wanted"))
 
     def waiting() -> Shard:
         shard = Shard(TOPIC, 0, 1, body, raises=True)
@@ -139,12 +122,12 @@ def _waking(holds: int, woken: int) -> Waking:
 
 def _ticking(holds: int, queues: int, due: int) -> Ticking:
     """Measure ticks with holds on so many queues (0: on one each), of which so many are due at the first of them."""
-    log = _Log()
+    log = _Log(TOPIC)
     spread = queues or holds
     for number in range(holds):
         timeout_ms = 1_000 if number < due else PULL_TIMEOUT_MS
         log.hold(number, Queue("orders", "", number % spread), timeout_ms=timeout_ms)
-    body = log.shard.body()
+    body = log.shards[0].body()
     ticks = [log.record(Tick(), at_ms=1_000) for _ in range(1 if due else TICKS)]
 
     def held() -> Shard:

@@ -10,8 +10,8 @@ from typing import Self
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from bench.control_topic import ControlTopic
-from bench.population import Population
+from bench.frame import NotMeasured
+from bench.population import ControlTopic, Population, Who
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.keys import key_to_sign, new_signer
@@ -43,13 +43,6 @@ _PAST_MS = 30_000
 """The groups are formed in the log's past, so that nobody has to wait for it."""
 _FLUSH_S = 60.0
 
-Who = tuple[str, str]
-"""A group, and a client of it."""
-
-
-class DeploymentFailed(Exception):
-    """The simulated groups could not be formed, or stopped living; the message gives the reason."""
-
 
 class Deployment:
     """Groups that live in real time during a `with` block.
@@ -75,7 +68,6 @@ class Deployment:
         self._population = Population(CONTROL_PARTITIONS, self._publish)
         self._ticked = ControlTopic(connection.topics.queues, CONTROL_PARTITIONS)
         self._ends = {Queue(f"orders-{topic}", "", queue): 0 for topic in range(TOPICS) for queue in range(QUEUES)}
-        self._committed: dict[tuple[str, Queue], int] = {}
         self._visitor = ""
         """The client that comes and goes; empty while there is none."""
         self._seconds = 0
@@ -99,9 +91,9 @@ class Deployment:
         self._producer.flush(1)
 
     def check(self) -> None:
-        """Raise `DeploymentFailed` if the groups have stopped living."""
+        """Raise `NotMeasured` if the groups have stopped living."""
         if self._failure is not None:
-            raise DeploymentFailed(f"the simulated deployment failed: {self._failure!r}") from self._failure
+            raise NotMeasured(f"the simulated deployment failed: {self._failure!r}") from self._failure
 
     def _make_topics(self) -> None:
         """Create the topics; the control topics have the time of their records, see the class."""
@@ -111,7 +103,7 @@ class Deployment:
         wanted += [NewTopic(f"orders-{number}", QUEUES) for number in range(TOPICS)]
         for topic, error in Cluster(self._connection).create(wanted).items():
             if error is not None:
-                raise DeploymentFailed(f"the topic {topic} cannot be created: {error.str()}")
+                raise NotMeasured(f"the topic {topic} cannot be created: {error.str()}")
 
     def _settle(self) -> None:
         """Let all groups form."""
@@ -125,7 +117,7 @@ class Deployment:
         population.calm_down()
         left = self._producer.flush(_FLUSH_S)
         if left:
-            raise DeploymentFailed(f"the broker has not stored {left:,} records within {_FLUSH_S:g} s")
+            raise NotMeasured(f"the broker has not stored {left:,} records within {_FLUSH_S:g} s")
 
     def _route(self) -> None:
         for topic in dict.fromkeys(queue.topic for queue in self._ends):
@@ -185,19 +177,7 @@ class Deployment:
             if (number + self._seconds) % BEAT_S == 0:
                 self._population.append(self._population.beat(*who))
             if (number + self._seconds) % COMMIT_S == 0:
-                self._commit(who)
-
-    def _commit(self, who: Who) -> None:
-        group_id = who[0]
-        grown = {
-            queue: self._ends[queue]
-            for queue in self._population.queues(*who)
-            if self._ends[queue] > self._committed.get((group_id, queue), 0)
-        }
-        commit = self._population.commit_all(*who, grown)
-        if commit is not None:
-            self._population.append(commit)
-            self._committed |= {(group_id, queue): end for queue, end in grown.items()}
+                self._population.commit_grown(who, self._ends)
 
     def _change(self) -> None:
         if self._visitor:

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from bench.latency_figures import Latency, latency_of
+from bench.frame import NotMeasured
+from bench.timings import Latency, latency_of
 
 _VISITOR = re.compile(rb"visitor-\d{6}")
 _LIMIT_BYTES = 16 * 1024 * 1024
@@ -20,10 +21,6 @@ _LIMIT_BYTES = 16 * 1024 * 1024
 _SMALL_BYTES = 4_096
 """Receive buffer of the reader that never reads, so that the server soon cannot send to it."""
 _CONNECT_S = 30.0
-
-
-class StreamFailed(Exception):
-    """A stream was refused or ended; the message names its path."""
 
 
 class Heard(Struct, frozen=True):
@@ -81,7 +78,7 @@ async def listen(
         seconds: that count.
 
     Raises:
-        StreamFailed: a stream was refused, or ended early.
+        NotMeasured: a stream was refused, or ended early.
     """
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or 80
@@ -142,16 +139,16 @@ async def _read(host: str, port: int, path: str, counter: _Counter) -> None:
         writer.write(_request(host, port, path))
         status = await asyncio.wait_for(reader.readline(), _CONNECT_S)
         if b" 200 " not in status:
-            raise StreamFailed(f"{path} answered {status.decode(errors='replace').strip()!r}, not 200")
+            raise NotMeasured(f"{path} answered {status.decode(errors='replace').strip()!r}, not 200")
         await reader.readuntil(b"\r\n\r\n")
         seen: set[bytes] = set()
         async for event in _events(reader):
             counter.note(event, seen)
-        raise StreamFailed(f"the stream {path} has ended")
+        raise NotMeasured(f"the stream {path} has ended")
     except asyncio.IncompleteReadError:
-        raise StreamFailed(f"the connection of {path} was cut") from None
+        raise NotMeasured(f"the connection of {path} was cut") from None
     except OSError as problem:
-        raise StreamFailed(f"the stream {path} cannot be read: {problem}") from None
+        raise NotMeasured(f"the stream {path} cannot be read: {problem}") from None
     finally:
         writer.close()
 

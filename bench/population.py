@@ -1,12 +1,14 @@
-"""Realistic groups, formed by the records that their clients and the observer append."""
+"""Realistic groups, formed by the records that their clients and the observer append to control topics in memory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import structs
 
-from bench.control_topic import ControlTopic
 from wakeroll_model.decisions import AnyDecision, Assignment
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import (
+    ON_EVERY_PARTITION,
     AnyEvent,
     Commit,
     CommittedOffset,
@@ -17,19 +19,72 @@ from wakeroll_model.events import (
     Tick,
     Unregister,
 )
+from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
-from wakeroll_model.records import Record
+from wakeroll_model.records import Record, entity_of
+from wakeroll_model.rows import SnapshotRow
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state, encode_state
-from wakeroll_model.state_machines import MACHINES
+from wakeroll_model.snapshot_proof import proven
 
 TOPIC = "wakeroll.groups"
 START_MS = 1_700_000_000_000
 TOPICS = 100
 """Groups share topics: one in so many reads the same."""
 
+Who = tuple[str, str]
+"""A group, and a client of it."""
 Heard = Callable[[Record, Sequence[AnyDecision]], object]
 """Is told of each record, and what was decided of it."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ControlTopic:
+    """Puts each event where it belongs, and counts the offsets of each partition."""
+
+    def __init__(self, name: str, partitions: int = 1) -> None:
+        """Start empty, with so many partitions and a shard for each."""
+        self.name = name
+        self.shards = [Shard(name, partition, partitions, raises=True) for partition in range(partitions)]
+        self._next_offsets = [0] * partitions
+
+    def append(self, event: AnyEvent, at_ms: int) -> Iterator[tuple[Record, list[AnyDecision]]]:
+        """Append an event; yield its record, and what was decided of it, for each partition that it stands in."""
+        for record in self.records(event, at_ms):
+            yield record, self.shards[record.partition].apply(record)
+
+    def records(self, event: AnyEvent, at_ms: int) -> list[Record]:
+        """Return the event's record, the next of its partition; of a tick or a route, one for each."""
+        value, partitions = _encode(event), len(self.shards)
+        if isinstance(event, ON_EVERY_PARTITION):
+            return [self._record(partition, at_ms, None, value) for partition in range(partitions)]
+        key = entity_of(event).encode()
+        return [self._record(partition_of(key, partitions), at_ms, key, value)]
+
+    def _record(self, partition: int, at_ms: int, key: bytes | None, value: bytes) -> Record:
+        offset = self._next_offsets[partition]
+        self._next_offsets[partition] += 1
+        return Record(self.name, partition, offset, at_ms, key, value)
+
+
+def snapshots_of(topics: Sequence[ControlTopic]) -> list[SnapshotRow]:
+    """Return the states of all shards, as rows of their table."""
+    return [
+        proven(
+            SnapshotRow(
+                topic=topic.name,
+                partition=shard.partition,
+                offset=shard.offset,
+                era=shard.era,
+                version=shard.version,
+                at_ms=shard.now_ms,
+                body=shard.body(),
+            )
+        )
+        for topic in topics
+        for shard in topic.shards
+    ]
 
 
 class Population:
@@ -47,13 +102,14 @@ class Population:
         self.topics: dict[str, str] = {}
         """Group -> the topic that its clients want."""
         self._heard = heard
-        self._lives: dict[tuple[str, str], str] = {}
+        self._lives: dict[Who, str] = {}
         """(group, client) -> its life, of those that live."""
-        self._told: dict[tuple[str, str], Assignment] = {}
+        self._told: dict[Who, Assignment] = {}
         """(group, client) -> what it was told last, of those that live."""
-        self._news: dict[tuple[str, str], None] = {}
+        self._news: dict[Who, None] = {}
         """Who was told something and has not answered."""
         self._births = 0
+        self._committed: dict[tuple[str, Queue], int] = {}
 
     @property
     def shard(self) -> Shard:
@@ -143,15 +199,24 @@ class Population:
 
     def commit(self, group_id: str, client_id: str, offset: int) -> Commit | None:
         """Return a client's commit of this offset for its first queue; None if it owns none."""
-        told = self._told[group_id, client_id]
-        return self.commit_all(group_id, client_id, {assigned.queue: offset for assigned in told.queues[:1]})
+        its = self.queues(group_id, client_id)[:1]
+        return self._commit((group_id, client_id), dict.fromkeys(its, offset)) if its else None
 
-    def commit_all(self, group_id: str, client_id: str, offsets: Mapping[Queue, int]) -> Commit | None:
-        """Return a client's commit of these offsets; None of none."""
-        told = self._told[group_id, client_id]
+    def commit_grown(self, who: Who, ends: Mapping[Queue, int]) -> None:
+        """Let a client that knows its queues commit the ends of those that have grown since its group's last commit."""
+        grown = {
+            queue: ends[queue] for queue in self.queues(*who) if ends[queue] > self._committed.get((who[0], queue), 0)
+        }
+        if who in self._told and grown:
+            self._committed |= {(who[0], queue): end for queue, end in grown.items()}
+            self.append(self._commit(who, grown))
+
+    def _commit(self, who: Who, offsets: Mapping[Queue, int]) -> Commit:
+        group_id, client_id = who
+        told = self._told[who]
         committed = [CommittedOffset(queue=queue, offset=offset) for queue, offset in offsets.items()]
         names = {"group_id": group_id, "client_id": client_id, "instance_id": told.instance_id}
-        return Commit(**names, epoch=told.epoch, offsets=committed) if committed else None
+        return Commit(**names, epoch=told.epoch, offsets=committed)
 
     def queues(self, group_id: str, client_id: str) -> list[Queue]:
         """Return what a client owns, as far as it knows; nothing, if it does not live or was told nothing yet."""
@@ -168,7 +233,7 @@ class Population:
         assert group is not None, f"{group_id} was settled"
         return sorted(group.members)
 
-    def everybody(self) -> list[tuple[str, str]]:
+    def everybody(self) -> list[Who]:
         """Return (group, client) of all clients, in the order in which they were told first."""
         return list(self._told)
 

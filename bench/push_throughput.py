@@ -1,42 +1,96 @@
 """The throughput of `Consumer.run` and `poll`, compared with a bare Kafka consumer of the same broker in the same run.
 
-``python -m bench.push_throughput [--messages 2000000]`` writes `push.json` and `docs/performance.md`. It takes about
-ten minutes: all read the same messages in turn, while the whole system runs.
+All read the same messages in turn, while the whole system runs.
 """
 
-import argparse
-import shutil
 import statistics
 import threading
 import time
 import uuid
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Message, TopicPartition
+from msgspec import Struct
 
-from bench import push_figures, report
-from bench.arguments import add_folder
-from bench.machine import this_machine
-from bench.push_figures import Pushed, Way
-from bench.results import write
+from bench.frame import Bench, Chapter, option, whole
+from bench.machine import Machine
 from bench.running_system import make_topic, running_system, settings_in
+from bench.text_tables import Columns, table_of
 from wakeroll import Consumer
 from wakeroll.connection import Connection
 from wakeroll.push.limits import BATCH_SIZE
 from wakeroll.reader import FETCH_SETTINGS
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 
-MESSAGES = 2_000_000
 VALUE = b"x" * 100
 QUEUES = 8
 KEYS = 1_000
 ROUNDS = 3
 AT_ONCE = 500
 """Messages that the bare consumer takes at once, and the larger batches of the handler."""
+
+
+class Way(Struct, frozen=True):
+    """One way of handling the messages of a topic."""
+
+    keys: int
+    """Number of different keys; 0: messages without a key."""
+    orderly: bool
+    batch_size: int
+    bare_per_s: float
+    """Messages per second of a bare Kafka consumer with the settings that Kafka's client has by default."""
+    push_per_s: float
+    """Messages per second of `Consumer.run` with a handler that does nothing."""
+    tuned_per_s: float | None = None
+    """Messages per second of a bare Kafka consumer with the fetch settings of `Consumer`; None: not measured."""
+    no_will_per_s: float | None = None
+    """`push_per_s` of a consumer without a last will; None: not measured."""
+    polls: bool = False
+    """Whether it is `Consumer.poll` in a loop instead of `run`; then a batch is one message."""
+
+
+class Pushed(Struct, frozen=True):
+    """What `push_throughput` found."""
+
+    machine: Machine
+    messages: int
+    """Per topic."""
+    size: int
+    """Bytes of each value."""
+    queues: int
+    rounds: int
+    ways: list[Way]
+
+
+_COLUMNS: Columns[Way] = (
+    ("keys", lambda way: f"{way.keys:,}" if way.keys else "none"),
+    ("order within", lambda way: "queue" if way.orderly else "key" if way.keys else "none"),
+    ("batch", lambda way: "`poll`" if way.polls else str(way.batch_size)),
+    ("messages/s", lambda way: f"{way.push_per_s:,.0f}"),
+    ("no will", lambda way: "" if way.no_will_per_s is None else f"{way.push_per_s / way.no_will_per_s:.3f}"),
+    ("bare/s", lambda way: f"{way.bare_per_s:,.0f}"),
+    ("ratio", lambda way: f"{way.push_per_s / way.bare_per_s:.2f}"),
+    ("tuned/s", lambda way: "" if way.tuned_per_s is None else f"{way.tuned_per_s:,.0f}"),
+    ("ratio", lambda way: "" if way.tuned_per_s is None else f"{way.push_per_s / way.tuned_per_s:.2f}"),
+)
+
+
+def section(found: Pushed) -> str:
+    """Return the chapter of these figures."""
+    return f"""\
+`Consumer.run` with a handler that does nothing and 8 workers reads {found.messages:,} messages of {found.size} bytes
+from {found.queues} queues. The bare consumer is confluent-kafka's `consume(500)` on the same broker, with the client's
+default settings. They include a pause of 1 s (`fetch.queue.backoff.ms`) whenever the client's local queue is full. The
+tuned one has `Consumer`'s fetch settings. All run in turn while the whole system works; a figure is the median of
+{found.rounds} rounds. *No will*: the ratio to the same consumer without a [last will](last-will.md). `poll`: a loop
+that calls `Consumer.poll`.
+
+{table_of(_COLUMNS, found.ways)}
+"""
 
 
 class _Case(NamedTuple):
@@ -47,25 +101,13 @@ class _Case(NamedTuple):
     batch_size: int = BATCH_SIZE
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure and report."""
-    parser = argparse.ArgumentParser(prog="python -m bench.push_throughput", description=__doc__.splitlines()[0])
-    parser.add_argument("--messages", type=int, default=MESSAGES, help="of each topic (default %(default)s)")
-    add_folder(parser)
-    parser.add_argument("--json", type=Path, default=push_figures.PUSHED, help="where the figures go (%(default)s)")
-    given = parser.parse_args(arguments)
-    write(measure(given.folder, given.messages), given.json)
-    if given.json == push_figures.PUSHED:
-        report.make()
-    return 0
-
-
-def measure(folder: Path, messages: int) -> Pushed:
-    """Let both read a topic without keys and one with keys, in turn."""
-    machine = this_machine()
-    shutil.rmtree(folder, ignore_errors=True)
-    ways = []
-    with EmbeddedBroker(folder / "broker") as broker, running_system(settings_in(folder, "push", broker)) as connection:
+def measure(given: Namespace) -> Pushed:
+    """Let all read a topic without keys and one with keys, in turn."""
+    messages, ways = given.messages, list[Way]()
+    with (
+        EmbeddedBroker(given.folder / "broker") as broker,
+        running_system(settings_in(given.folder, "push", broker)) as connection,
+    ):
         for keys in (0, KEYS):
             topic = f"messages-{keys}"
             _fill(connection, topic, messages, keys)
@@ -74,9 +116,7 @@ def measure(folder: Path, messages: int) -> Pushed:
                 cases.append(_Case(polls=True, orderly=True, batch_size=1))
             bare: list[float] = []
             tuned: list[float] = []
-            pushed: dict[tuple[_Case, bool], list[float]] = {
-                (case, wills): [] for case in cases for wills in (True, False)
-            }
+            pushed: dict[tuple[_Case, bool], list[float]] = {}
             for _ in range(ROUNDS):
                 bare.append(_bare(connection, topic, messages, {}))
                 tuned.append(_bare(connection, topic, messages, FETCH_SETTINGS))
@@ -84,21 +124,20 @@ def measure(folder: Path, messages: int) -> Pushed:
                     seconds = _push(connection, topic, messages, case, has_will)
                     pushed.setdefault((case, has_will), []).append(seconds)
             per_s = {way: messages / statistics.median(taken) for way, taken in pushed.items()}
-            bare_per_s, tuned_per_s = (messages / statistics.median(seconds) for seconds in (bare, tuned))
             ways += [
                 Way(
                     keys,
                     case.orderly,
                     case.batch_size,
-                    bare_per_s,
-                    per_s[case, True],
-                    tuned_per_s,
-                    per_s[case, False],
-                    case.polls,
+                    bare_per_s=messages / statistics.median(bare),
+                    push_per_s=per_s[case, True],
+                    tuned_per_s=messages / statistics.median(tuned),
+                    no_will_per_s=per_s[case, False],
+                    polls=case.polls,
                 )
                 for case in cases
             ]
-    return Pushed(machine, messages, len(VALUE), QUEUES, ROUNDS, ways)
+    return Pushed(given.machine, messages, len(VALUE), QUEUES, ROUNDS, ways)
 
 
 def _fill(connection: Connection, topic: str, messages: int, keys: int) -> None:
@@ -174,5 +213,14 @@ class _Counting:
                 self._on_end()
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+BENCH = Bench(
+    "push_throughput",
+    "Consumer.run beside a bare Kafka consumer.",
+    "ten minutes",
+    measure,
+    options=(option("--messages", type=whole, default=2_000_000, help="of each topic"),),
+    chapters=(Chapter("Push consumption", section),),
+    figures=Pushed,
+    file="push.json",
+    run="The run of push consumption",
+)

@@ -1,58 +1,77 @@
 """docs/performance.md, generated from the figures in bench/*.json; do not edit it."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from textwrap import fill
+from typing import Any, NamedTuple
 
 from bench import (
-    aged_figures,
-    budgets,
-    change_figures,
-    failover_figures,
-    growth_figures,
-    heartbeats,
-    holds,
-    latency_figures,
-    ledger_figures,
-    long_figures,
-    moment_figures,
-    page_figures,
-    push_figures,
-    replay_speed,
-    results,
-    strategy_speed,
+    aged_ledgers,
+    any_moment,
+    core,
+    deployment_costs,
+    failover,
+    group_changes,
+    ledger_growth,
+    ledger_questions,
+    long_ledgers,
+    page_load,
+    path_latency,
+    push_throughput,
+    shard_slopes,
+    sleeping_worker,
 )
-from bench.aged_figures import Aged
-from bench.change_figures import Changes
-from bench.failover_figures import Failover
-from bench.growth_figures import LedgerGrowth
-from bench.latency_figures import Wakes
-from bench.ledger_figures import Growth
-from bench.long_figures import Long
-from bench.machine import QUIET_LOAD, Machine
-from bench.moment_figures import Moments
-from bench.page_figures import Page
-from bench.push_figures import Pushed
-from bench.results import Results
-from bench.soak import soak_figures
-from bench.soak.soak_figures import Soak
+from bench.core import Results
+from bench.frame import Bench, read
+from bench.machine import QUIET_LOAD
+from bench.path_latency import Wakes
+from bench.soak import soak_run
+from bench.text_tables import digits, duration, table_of
+from bench.timings import Latency
+
+BENCHES: tuple[Bench[Any], ...] = (
+    path_latency.BENCH,
+    push_throughput.BENCH,
+    group_changes.BENCH,
+    core.BENCH,
+    page_load.BENCH,
+    ledger_questions.BENCH,
+    long_ledgers.BENCH,
+    ledger_growth.BENCH,
+    aged_ledgers.BENCH,
+    any_moment.BENCH,
+    soak_run.BENCH,
+    failover.BENCH,
+    shard_slopes.BENCH,
+    *deployment_costs.BENCHES,
+    sleeping_worker.BENCH,
+)
+"""All measurements, in the order of their chapters; those of other pages come last."""
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
+SHARE_MS = 5.0
+PROMISED = ("AVG", "SPREAD", "BALANCED")
+"""The default strategy, and the two that Kafka's is compared with."""
+BATCH_MS = 150
+ASSIGNED_TIMES_FLOOR = 1.6
+ASSIGNED_MS = 300
+WOKEN_TIMES_FLOOR = 2.0
+WOKEN_MS = 350
+QUERYABLE_MS = 10_000
 
-class Others(NamedTuple):
-    """The figures of the runs that need a broker; None: not measured yet."""
+Figures = Mapping[str, Any]
+"""Name of a measurement -> its figures; one that is missing was not measured yet."""
 
-    wakes: Wakes | None = None
-    ledger: Growth | None = None
-    pushed: Pushed | None = None
-    changes: Changes | None = None
-    served: Page | None = None
-    soaked: Soak | None = None
-    failover: Failover | None = None
-    moments: Moments | None = None
-    long: Long | None = None
-    growth: LedgerGrowth | None = None
-    aged: Aged | None = None
+
+class Budget(NamedTuple):
+    """A budget beside its figure, as people read them."""
+
+    figure: str
+    most: str
+    found: str
+    kept: str
+    """yes, no, or "" where nothing was measured."""
 
 
 def make() -> None:
@@ -62,80 +81,85 @@ def make() -> None:
 
 def current() -> str:
     """Return the page of the figures that there are."""
-    found = results.read(results.RESULTS, Results)
-    assert found is not None, "they are a part of the repository"
-    return page(
-        found,
-        Others(
-            results.read(latency_figures.WAKES, Wakes),
-            results.read(ledger_figures.LEDGER, Growth),
-            results.read(push_figures.PUSHED, Pushed),
-            results.read(change_figures.CHANGES, Changes),
-            results.read(page_figures.PAGE, Page),
-            results.read(soak_figures.SOAK, Soak),
-            results.read(failover_figures.FAILOVER, Failover),
-            results.read(moment_figures.MOMENTS, Moments),
-            results.read(long_figures.LONG, Long),
-            results.read(growth_figures.GROWTH, LedgerGrowth),
-            results.read(aged_figures.AGED, Aged),
-        ),
-    )
+    found = {bench.name: read(bench.path, bench.figures) for bench in BENCHES if bench.figures}
+    return page({name: figures for name, figures in found.items() if figures is not None})
 
 
-def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
-    """Return the page."""
-    machine = found.machine
-    chapters = (
-        ("Budgets", budgets.section(found, others.wakes)),
-        ("The whole path", latency_figures.section(others.wakes)),
-        ("Push consumption", push_figures.section(others.pushed)),
-        ("Joins, leaves and crashes", change_figures.section(others.changes)),
-        ("A heartbeat that changes nothing", heartbeats.section(found.heartbeats)),
-        ("Sharing queues", strategy_speed.section(found.strategies)),
-        ("Replay, and many members", replay_speed.section(found.replay)),
-        ("Long polling", holds.section(found.holds)),
-        ("The web page", page_figures.section(others.served)),
-        ("A whole ledger", ledger_figures.section(others.ledger)),
-        ("Ledgers of millions of events", long_figures.section(others.long)),
-        ("The growth of a ledger", growth_figures.section(others.growth)),
-        ("Questions on a ledger of 30 days", aged_figures.section(others.aged)),
-        ("The state at any moment", moment_figures.section(others.moments)),
-        ("A soak", soak_figures.section(others.soaked)),
-        ("The loss of a coordinator", failover_figures.section(others.failover)),
-    )
+def page(found: Figures) -> str:
+    """Return the page; the figures of `core` must be there, because they are a part of the repository."""
+    results: Results = found[core.BENCH.name]
+    chapters = [("Budgets", _budgets(results, found.get(path_latency.BENCH.name)))]
+    chapters += [section for bench in BENCHES if bench.file for section in bench.sections(found.get(bench.name))]
     body = "\n".join(f"## {head}\n\n{text}" for head, text in chapters)
+    names = ", ".join(
+        f"`{bench.name}`" for bench in BENCHES if bench.file and bench.publishes and bench is not core.BENCH
+    )
+    intro = (
+        "This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench NAME` with the names "
+        f'{names}, and `make soak ARGS="--publish"` write it, each from its own figures in `bench/*.json`. A time is '
+        "the median of its rounds, and the best round is in brackets. A ratio is the ratio of two medians of one run. "
+        "No test depends on these figures."
+    )
     return f"""\
 # Performance
 
-This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
-`python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load`,
-`python -m bench.ledger_questions`, `python -m bench.long_ledgers`, `python -m bench.ledger_growth`,
-`python -m bench.aged_ledgers`, `python -m bench.any_moment`, `python -m bench.failover` and
-`make soak ARGS="--publish"` write it, each from its own figures in `bench/*.json`. A time is the median of
-its rounds, and the best round is in brackets. A ratio is the ratio of two medians of one run. No test depends on these
-figures.
+{fill(intro, 120, break_on_hyphens=False)}
 
-Measured on {machine.measured}: {machine.sentence_with_load}
-{_warnings(machine, others)}
+Measured on {results.machine.measured}: {results.machine.sentence_with_load}
+{"".join(_warnings(found))}
 {body}"""
 
 
-def _warnings(machine: Machine, others: Others) -> str:
-    """Return a warning for each run whose figures do not count; a soak's claims hold whatever else the machine does."""
-    runs = (
-        ("The run of the whole path", others.wakes),
-        ("The run of push consumption", others.pushed),
-        ("The run of group changes", others.changes),
-        ("The run of the web page", others.served),
-        ("The run of a whole ledger", others.ledger),
-        ("The run of ledgers of some age", others.aged),
-        ("The run of any moment", others.moments),
-        ("The run of lost coordinators", others.failover),
+def _warnings(found: Figures) -> Iterator[str]:
+    """Yield a warning for each run whose figures do not count; a soak's claims hold whatever else the machine does."""
+    for bench in sorted(BENCHES, key=lambda bench: bench is not core.BENCH):
+        figures = found.get(bench.name)
+        if bench.run and figures is not None and not figures.machine.is_quiet:
+            load = f"the load average at its start was {figures.machine.load:g}"
+            yield (
+                f"\n**{bench.run} does not count**: {load}, so other programs were running;"
+                f" it must be below {QUIET_LOAD:g}.\n"
+            )
+
+
+def _budgets(results: Results, wakes: Wakes | None) -> str:
+    columns = (
+        ("figure", lambda row: row.figure),
+        ("budget", lambda row: row.most),
+        ("measured", lambda row: row.found),
+        ("met", lambda row: row.kept),
     )
-    machines = [("The run", machine), *((name, found.machine) for name, found in runs if found is not None)]
-    return "".join(
-        f"\n**{name} does not count**: the load average at its start was {one.load:g}, so other programs were running;"
-        f" it must be below {QUIET_LOAD:g}.\n"
-        for name, one in machines
-        if not one.is_quiet
-    )
+    return table_of(columns, _rows(results, wakes)) + "\n"
+
+
+def _rows(results: Results, wakes: Wakes | None) -> Iterator[Budget]:
+    one_topic = results.strategies.same[0].case
+    for shared in results.strategies.same:
+        if shared.case == one_topic and shared.mode == "sorted" and shared.who in PROMISED:
+            yield _row(f"{shared.who}, {one_topic}, from nothing", shared.time.median_ns / 1e6, SHARE_MS)
+    large = results.replay.large
+    of_what = f"{large.members:,} members in {large.groups:,} groups: Python's part of a batch of one second"
+    yield _row(of_what, large.batch_ns / 1e6, BATCH_MS)
+    if wakes is None:
+        yield Budget("the whole path", "", "not measured yet", "")
+        return
+    ours, floor = wakes.ours, wakes.floor
+    yield _ratio("heartbeat to assignment", ours.heartbeat, floor.heartbeat, ASSIGNED_TIMES_FLOOR)
+    yield _row("heartbeat to assignment, p99", ours.heartbeat.p99_ms, ASSIGNED_MS)
+    yield _ratio("arrival to wake", ours.wake, floor.wake, WOKEN_TIMES_FLOOR)
+    yield _row("arrival to wake, p99", ours.wake.p99_ms, WOKEN_MS)
+    yield _row("decision to queryable in Delta, p99", wakes.queryable.p99_ms, QUERYABLE_MS)
+
+
+def _ratio(figure: str, ours: Latency, floor: Latency, most: float) -> Budget:
+    times = ours.p50_ms / floor.p50_ms if floor.p50_ms else 0.0
+    kept = _yes(0 < times <= most)
+    return Budget(f"{figure}, p50 against the floor's", f"<= {most:g} times", f"{digits(times)} times", kept)
+
+
+def _row(figure: str, found_ms: float, most_ms: float) -> Budget:
+    return Budget(figure, f"<= {most_ms:,g} ms", duration(found_ms * 1e6), _yes(found_ms <= most_ms))
+
+
+def _yes(kept: bool) -> str:
+    return "yes" if kept else "no"

@@ -1,20 +1,27 @@
-"""A broker with the whole system for the time of a measurement."""
+"""A broker with the whole system for the time of a measurement, and what its processes report."""
 
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka.admin import NewTopic
 
-from bench.published_assignments import PublishedAssignments
+from bench.frame import NotMeasured
 from wakeroll.connection import Connection
-from wakeroll_pipeline.kafka.control_topics import ensure_topics
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.local.local_system import LocalSystem
+from wakeroll_pipeline.local.ports import HOST
 from wakeroll_pipeline.local.traffic import Probe
+from wakeroll_pipeline.runtime.run_status import read_status
 from wakeroll_pipeline.settings import Settings
+
+_SAMPLE_S = 0.2
 
 
 def settings_in(folder: Path, prefix: str, broker: EmbeddedBroker, login: Path | None = None) -> Settings:
@@ -42,27 +49,104 @@ def running_system(settings: Settings) -> Iterator[Connection]:
 
 
 @contextmanager
-def probed(settings: Settings) -> Iterator[PublishedAssignments]:
-    """Run an observer and a probe during a `with` block, and read the assignments."""
-    connection = settings.connection
-    ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
-    topic = f"{connection.topics.prefix}.orders"
-    make_topic(connection, topic, 4)
+def probing(connection: Connection, topic: str) -> Iterator[None]:
+    """Send five heartbeats per second during a `with` block, each of a new instance of one client."""
     probe = Probe(connection, topic)
-    with LocalSystem(settings).observer, PublishedAssignments(connection, settings.partitions) as heard:
-        probe.start()
-        try:
-            yield heard
-        finally:
-            probe.close()
+    probe.start()
+    try:
+        yield
+    finally:
+        probe.close()
+
+
+def orders_of(connection: Connection) -> str:
+    """Return the topic with the messages of a measurement."""
+    return f"{connection.topics.prefix}.orders"
 
 
 def make_topic(connection: Connection, topic: str, partitions: int, **config: str) -> None:
     """Create a topic.
 
     Raises:
-        RuntimeError: the broker refuses it.
+        NotMeasured: the broker refuses it.
     """
     error = Cluster(connection).create([NewTopic(topic, partitions, config=config)])[topic]
     if error is not None:
-        raise RuntimeError(f"the topic {topic} cannot be created: {error.str()}")
+        raise NotMeasured(f"the topic {topic} cannot be created: {error.str()}")
+
+
+@contextmanager
+def sampled_batches(settings: Settings) -> Iterator[dict[str, list[int]]]:
+    """Collect the durations of batches (ms) during a `with` block: query -> durations."""
+    found: dict[str, list[int]] = {}
+    last: dict[str, int] = {}
+    stop = threading.Event()
+
+    def sample() -> None:
+        while not stop.wait(_SAMPLE_S):
+            status = read_status(settings.work_folder)
+            for name, query in (status.queries if status else {}).items():
+                if query.batch != last.get(name):
+                    last[name] = query.batch
+                    found.setdefault(name, []).append(query.batch_ms)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        thread.join()
+
+
+def command_s(settings: Settings, *arguments: str) -> float:
+    """Run a command of wakeroll as a user does; return the time from its start to its end (s).
+
+    Raises:
+        NotMeasured: it did not end with 0.
+    """
+    began_s = time.monotonic()
+    argv = [sys.executable, "-m", "wakeroll_pipeline.cli", *arguments]
+    env = {**os.environ, **settings.environment()}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NotMeasured(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2_000:]}")
+    return time.monotonic() - began_s
+
+
+def until(what: str, done: Callable[[], bool], limit_s: float, where: Path) -> None:
+    """Wait until something is done.
+
+    Raises:
+        NotMeasured: it is not done within `limit_s` seconds; the message names it, and `where` its logs are.
+    """
+    deadline_s = time.monotonic() + limit_s
+    while not done():
+        if time.monotonic() > deadline_s:
+            raise NotMeasured(f"{what}: not true within {limit_s:g} s; see {where}")
+        time.sleep(0.05)
+
+
+def tls_broker(folder: Path) -> tuple[EmbeddedBroker, Path]:
+    """Return a broker that encrypts all connections, not started, and the client settings with which it is reached.
+
+    Raises:
+        CalledProcessError: openssl cannot make a certificate.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    making = ("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -noenc -days 2 -keyout broker.key "
+              f"-out broker.crt -subj /CN=broker -addext subjectAltName=IP:{HOST}")  # fmt: skip
+    subprocess.run(making.split(), cwd=folder, capture_output=True, check=True)
+    certificate, both = (folder / "broker.crt").absolute(), (folder / "broker.pem").absolute()
+    both.write_bytes((folder / "broker.key").read_bytes() + certificate.read_bytes())
+    client = folder / "client.properties"
+    client.write_text(f"security.protocol=SSL\nssl.ca.location={certificate}\n", encoding="utf-8")
+    settings = {
+        "listener.security.protocol.map": "CLIENTS:SSL,CONTROLLER:PLAINTEXT",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(both),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificate),
+    }
+    login = {"security.protocol": "SSL", "ssl.ca.location": str(certificate)}
+    return EmbeddedBroker(folder / "broker", settings=settings, login=login), client

@@ -1,14 +1,17 @@
 """The process of `wakeroll serve` during a measurement."""
 
 import http.client
+import json
 import os
 import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from wakeroll_pipeline.local.child_process import Child, ChildFailed
+from bench.frame import NotMeasured
+from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.settings import Settings
 
 READY_S = 240.0
@@ -42,10 +45,28 @@ class ServedPage(Child):
         self.wait_until(self._is_ready, READY_S)
         return time.monotonic() - began_s
 
-    def check(self) -> None:
-        """Raise `ChildFailed` if the process has ended by itself; the message names its log."""
-        if not self.is_running:
-            raise ChildFailed(f"{self.name} ended with code {self.returncode}; see {self.log}")
+    def get(self, path: str, timeout_s: float = _ANSWER_S) -> str:
+        """Return the text of a page.
+
+        Raises:
+            NotMeasured: it is not answered with 200.
+            OSError: no answer.
+        """
+        parts = urlsplit(self.address)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        if answer.status != http.HTTPStatus.OK:
+            raise NotMeasured(f"GET {path} was answered with {answer.status}: {text[-2_000:]}")
+        return text
+
+    def health(self) -> dict[str, Any]:
+        """Return what the page says of itself; its `state` is such as ``live``."""
+        return dict(json.loads(self.get("/api/groups?limit=1", timeout_s=30))["health"])
 
     def _is_ready(self) -> bool:
         if not self.address:
@@ -53,12 +74,8 @@ class ServedPage(Child):
             if told is None:
                 return False
             self.address = told[0].decode()
-        parts = urlsplit(self.address)
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_ANSWER_S)
         try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except OSError:
+            self.get("/readyz")
+        except (NotMeasured, OSError):
             return False
-        finally:
-            connection.close()
+        return True

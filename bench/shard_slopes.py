@@ -1,18 +1,19 @@
 """What a shard costs for each member, heartbeat, commit and signature: the slopes by which a cluster is sized.
 
-`python -m bench.shard_slopes` prints a table for shards of three sizes, and one of signed records. It counts processor
-time, so other work on the machine makes the figures somewhat larger, but not many times.
+It counts processor time, so other work on the machine makes the figures somewhat larger, but not many times.
 """
 
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from bench.frame import Bench, numbers, option
 from bench.population import TOPIC, Population
-from bench.text_tables import digits, duration, table
+from bench.text_tables import Columns, digits, duration, table_of
 from wakeroll.keys import ALGORITHMS, new_client_key, new_client_signer, new_key, new_signer
 from wakeroll_model.events import AnyEvent, Commit, CommittedOffset, Tick
 from wakeroll_model.feature_levels import NEWEST
@@ -159,53 +160,38 @@ def _processor_ns(work: Callable[[Result], object], prepare: Callable[[], Result
     return statistics.median(times)
 
 
-def main() -> None:
-    """Print the tables."""
-    heads = (
-        "members",
-        "state",
-        "bytes per member",
-        "stored",
-        "open",
-        "close",
-        "equal heartbeat",
-        "other heartbeat",
-        "commit",
-    )
-    rows = [
-        (
-            f"{one.members:,}",
-            f"{one.size:,} bytes",
-            digits(one.size / one.members),
-            digits(one.stored / one.members),
-            duration(one.open_ns),
-            duration(one.close_ns),
-            duration(one.routine_ns),
-            duration(one.heartbeat_ns),
-            duration(one.commit_ns),
-        )
-        for one in map(slopes_of, GROUPS)
-    ]
-    print(table(heads, rows))
-    print()
-    signed_heads = ("signature", "bytes of a tick", "sign a tick", "apply it", "sign a commit", "apply it")
-    print(
-        table(
-            signed_heads,
-            [
-                (
-                    one.how,
-                    str(one.tick_bytes),
-                    duration(one.tick_sign_ns),
-                    duration(one.tick_apply_ns),
-                    duration(one.commit_sign_ns),
-                    duration(one.commit_apply_ns),
-                )
-                for one in map(signed_by, ("none", *reversed(ALGORITHMS)))
-            ],
-        )
-    )
+_SLOPES: Columns[Slopes] = (
+    ("members", lambda one: f"{one.members:,}"),
+    ("state", lambda one: f"{one.size:,} bytes"),
+    ("bytes per member", lambda one: digits(one.size / one.members)),
+    ("stored", lambda one: digits(one.stored / one.members)),
+    ("open", lambda one: duration(one.open_ns)),
+    ("close", lambda one: duration(one.close_ns)),
+    ("equal heartbeat", lambda one: duration(one.routine_ns)),
+    ("other heartbeat", lambda one: duration(one.heartbeat_ns)),
+    ("commit", lambda one: duration(one.commit_ns)),
+)
+_SIGNED: Columns[Signed] = (
+    ("signature", lambda one: one.how),
+    ("bytes of a tick", lambda one: str(one.tick_bytes)),
+    ("sign a tick", lambda one: duration(one.tick_sign_ns)),
+    ("apply it", lambda one: duration(one.tick_apply_ns)),
+    ("sign a commit", lambda one: duration(one.commit_sign_ns)),
+    ("apply it", lambda one: duration(one.commit_apply_ns)),
+)
 
 
-if __name__ == "__main__":
-    main()
+def measure(given: Namespace) -> str:
+    """Return the tables."""
+    slopes = table_of(_SLOPES, [slopes_of(groups) for groups in given.groups])
+    return f"{slopes}\n\n{table_of(_SIGNED, [signed_by(how) for how in ('none', *reversed(ALGORITHMS))])}"
+
+
+BENCH = Bench(
+    "shard_slopes",
+    "What a shard costs per member, event and signature (docs/cluster.md, docs/security.md).",
+    "a minute",
+    measure,
+    options=(option("--groups", type=numbers, default=GROUPS, help="of the shards, by comma"),),
+    has_folder=False,
+)

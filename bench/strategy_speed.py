@@ -7,10 +7,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from bench import kafka_assignor
-from bench.measure import measure
-from bench.sharing import SEED, Case, Shared, judged, moves, of_their_own, owners_of, same_for_all
+from bench.sharing import (
+    KAFKA,
+    SEED,
+    Case,
+    Shared,
+    judged,
+    kafkas_answers,
+    moves,
+    of_their_own,
+    owners_of,
+    same_for_all,
+)
 from bench.text_tables import both, table, times
+from bench.timings import measure
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies import STRATEGIES, allocate, needs_of
 
@@ -18,6 +28,9 @@ ROOMS = 3
 NEAREST = "MACHINE_ROOM_NEARBY"
 OF_THEIR_OWN = ("BALANCED", "SPREAD")
 """Strategies that promise something when members subscribe to different topics."""
+
+
+_HEADS = ("strategy", "sorted", "times Kafka", "unsorted", "join", "times Kafka", "moved", "evenness", "squares")
 
 
 class Strategies(Struct, frozen=True):
@@ -39,7 +52,7 @@ def run(same: list[tuple[int, int, int]], own: list[tuple[int, int, int, int]], 
     for_some = [of_their_own(*case) for case in own]
     ours = [shared for case in for_all for name in sorted(STRATEGIES) for shared in _of_strategy(name, case)]
     ours_own = [shared for case in for_some for name in OF_THEIR_OWN for shared in _of_strategy(name, case)]
-    answers, version, missing = kafka_assignor.run([*for_all, *for_some], warmup_ms)
+    answers, version, missing = kafkas_answers([*for_all, *for_some], warmup_ms)
     names = {case.name for case in for_all}
     return Strategies(
         ours + [shared for shared in answers if shared.case in names],
@@ -79,24 +92,8 @@ def _tables(rows: list[Shared]) -> list[str]:
             who: {row.mode: row for row in of_case if row.who == who}
             for who in dict.fromkeys(row.who for row in of_case)
         }
-        kafkas = by_who.get(kafka_assignor.NAME, {})
-        found.append(
-            f"**{case}**\n\n"
-            + table(
-                (
-                    "strategy",
-                    "sorted",
-                    "times Kafka",
-                    "unsorted",
-                    "join",
-                    "times Kafka",
-                    "moved",
-                    "evenness",
-                    "squares",
-                ),
-                [_row(who, modes, kafkas) for who, modes in by_who.items()],
-            )
-        )
+        kafkas = by_who.get(KAFKA, {})
+        found.append(f"**{case}**\n\n" + table(_HEADS, [_row(who, modes, kafkas) for who, modes in by_who.items()]))
     return found
 
 

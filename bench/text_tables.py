@@ -1,14 +1,24 @@
 """Formats of numbers and tables for reports."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from bench.measure import Timing
+from bench.timings import Latency, Timing
+
+Row = TypeVar("Row")
+Columns = Sequence[tuple[str, Callable[[Row], str]]]
+"""Heads of a table, each with what its cells show of a row."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table; its first column is text, the others are numbers."""
     ruler = ["---", *["--:"] * (len(heads) - 1)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ruler, *rows))
+
+
+def table_of(columns: Columns[Row], rows: Iterable[Row]) -> str:
+    """Return a Markdown table of rows, by its columns."""
+    return table([head for head, _ in columns], ([cell(row) for _, cell in columns] for row in rows))
 
 
 def digits(value: float) -> str:
@@ -51,3 +61,13 @@ def times(ours: Timing, other: Timing) -> str:
     '1.50'
     """
     return digits(ours.median_ns / other.median_ns)
+
+
+def whole_ms(value: float) -> str:
+    """Return milliseconds without a fraction."""
+    return f"{value:,.0f} ms"
+
+
+def percentiles(its: Latency) -> tuple[str, str]:
+    """Return p50 and p99 as text, empty if there were no answers."""
+    return (whole_ms(its.p50_ms), whole_ms(its.p99_ms)) if its.count else ("", "")

@@ -1,17 +1,26 @@
-"""Waiting consumers: one process simulates all of them with pulls, while messages arrive at a steady rate."""
+"""Waiting consumers: many that one process simulates with pulls, and real ones that wait in `fetch`."""
 
+import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, Message
 
-from bench.decision_reader import Answer, Ears
+from bench.decision_reader import Answer, Ears, Listener
+from wakeroll import Consumer
 from wakeroll.connection import Connection
+from wakeroll.epoch_ms import now_ms
 from wakeroll_model.events import Arrival, Event, Pull
 from wakeroll_model.queue import Queue
 
 GROUP = "crowd"
 FLUSH_S = 30.0
+HANDLERS = "handlers"
+"""Group of the real consumers."""
+WAIT_S = 20.0
+_POLL_S = 0.2
 
 _encode = msgspec.json.Encoder().encode
 
@@ -86,3 +95,74 @@ class Crowd:
 
     def _send(self, event: Event, queue: Queue) -> None:
         self._producer.produce(self._connection.topics.queues, _encode(event), key=queue.key)
+
+
+class Handled(NamedTuple):
+    """A message that has reached a handler."""
+
+    at_ms: int
+    """When it was produced, epoch ms, by this machine's clock."""
+    latency_ms: int
+
+
+class Handlers:
+    """So many threads, each with a consumer that fetches from the end of a queue on, while the `with` lasts.
+
+    For comparison, one more thread polls Kafka.
+    """
+
+    def __init__(self, connection: Connection, topic: str, queues: int, consumers: int) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._queues = queues
+        self._consumers = consumers
+        self._ended = threading.Event()
+        self._threads = ThreadPoolExecutor(consumers + 1)
+        self._fetched: list[Future[list[Handled]]] = []
+        self._polled: Future[list[Handled]] | None = None
+
+    def __enter__(self) -> "Handlers":
+        """Begin to wait."""
+        self._fetched = [self._threads.submit(self._fetch, number) for number in range(self._consumers)]
+        self._polled = self._threads.submit(self._poll)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop waiting."""
+        self._ended.set()
+        self._threads.shutdown()
+
+    @property
+    def fetched(self) -> list[Handled]:
+        """What the consumers' handlers got; once the `with` has ended."""
+        return [handled for one in self._fetched for handled in one.result()]
+
+    @property
+    def polled(self) -> list[Handled]:
+        """What polling Kafka got; once the `with` has ended."""
+        assert self._polled is not None, "it was entered"
+        return self._polled.result()
+
+    def _fetch(self, number: int) -> list[Handled]:
+        names = self._connection.topics
+        handled: list[Handled] = []
+        bootstrap, login = self._connection.bootstrap, self._connection.config
+        with Consumer(HANDLERS, [self._topic], bootstrap, prefix=names.prefix, kafka_config=login) as consumer:
+            offset = 0
+            while not self._ended.is_set():
+                messages, offset = consumer.fetch((self._topic, number), offset, WAIT_S)
+                now = now_ms()
+                handled += [Handled(at_ms, now - at_ms) for at_ms in (message.timestamp()[1] for message in messages)]
+        return handled
+
+    def _poll(self) -> list[Handled]:
+        listener = Listener(self._connection, self._topic, self._queues)
+        handled: list[Handled] = []
+        try:
+            while not self._ended.is_set():
+                read = listener.read(_POLL_S)
+                now = now_ms()
+                handled += [Handled(at_ms, now - at_ms) for _, _, at_ms in read]
+        finally:
+            listener.close()
+        return handled

@@ -18,7 +18,7 @@ from wakeroll.installed_version import installed_version
 from wakeroll.topic_filters import Sql92
 from wakeroll_model import config, strategies
 from wakeroll_model.client import Preferences
-from wakeroll_model.events import About, Heartbeat, Policy, Subscription
+from wakeroll_model.events import About, CommittedOffset, Heartbeat, Policy, Subscription
 from wakeroll_model.queue import ClientId, GroupId, Queue, TopicName
 from wakeroll_model.records import UNREADABLE
 
@@ -117,6 +117,18 @@ def queue_of(queue: Queue | tuple[str, int]) -> Queue:
         case _:
             raise InvalidUsage(f"queue is {queue!r}; it must be a Queue, or a topic and a number")
     return cast(Queue, checked("queue", msgspec.structs.asdict(named), Queue))
+
+
+def offset_and_text_of(queue: Queue, given: object) -> tuple[int, str]:
+    """Return the offset of a queue that an application commits, and the text with it, empty if there is none.
+
+    Raises:
+        InvalidUsage: it is neither an offset nor an offset and a text, or is out of its bounds.
+    """
+    offset, text = given if isinstance(given, tuple) and len(given) == 2 else (given, "")
+    declared = {field.name: field.type for field in msgspec.structs.fields(CommittedOffset)}
+    number = cast(int, checked(f"the offset of {queue}", offset, declared["offset"]))
+    return number, cast(str, checked(f"the text of {queue}", text, declared["metadata"]))
 
 
 def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscription]:

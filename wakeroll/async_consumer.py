@@ -3,20 +3,29 @@
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from datetime import datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 from confluent_kafka import Message
 
 from wakeroll.call_thread import CallThread
-from wakeroll.consumer import Consumer, QueueName
+from wakeroll.callbacks import AsyncOnAssigned, AsyncOnEnded, QueueName, check_callback, is_async_function
+from wakeroll.client_settings import KafkaConfig
+from wakeroll.consumer import Consumer
 from wakeroll.errors import InvalidUsage, in_words
 from wakeroll.event_loop import LoopCalls, LoopWatch, in_loop
 from wakeroll.fetch import Fetched
+from wakeroll.offset_queries import OffsetTarget
 from wakeroll.own_process import OwnProcess
-from wakeroll.push.workers import is_async
+from wakeroll.push import limits
+from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S
+from wakeroll.push.workers import AsyncHandler
+from wakeroll_model.events import Mode, Policy
 from wakeroll_model.queue import Queue
 
 log = logging.getLogger("wakeroll")
@@ -31,11 +40,13 @@ class AsyncConsumer:
     """A member of a group in an asyncio program; its methods are those of `Consumer`, as coroutines.
 
     ``async with`` joins and leaves; ``async for`` returns the messages. All methods are for one event loop. The
-    callbacks `on_assigned` and `on_revoked` are ordinary functions, and run in the thread of this consumer.
+    callbacks are called with this consumer and the queues: ``async`` functions in the event loop, ordinary ones in the
+    thread of this consumer.
 
     A task may be cancelled at any await. If that happens while the consumer joins or leaves, its thread still ends, and
     it is no member of the group. The same holds if the event loop is closed before the consumer: it leaves within a
-    second or two, and messages that are not processed then are left to the other members.
+    second or two, and messages that are not processed then are left to the other members. Callbacks are called for that
+    only if this object still exists; ``async`` ones only in an event loop that is open.
 
     >>> async def main():
     ...     async with AsyncConsumer("billing", ["orders"], "localhost:9092") as consumer:
@@ -44,21 +55,90 @@ class AsyncConsumer:
     """
 
     def __init__(
-        self, group_id: str, topics: Iterable[str] | dict[str, str], bootstrap: str | Iterable[str], **settings: Any
+        self,
+        group_id: str,
+        topics: Iterable[str] | Mapping[str, str],
+        bootstrap: str | Iterable[str],
+        *,
+        client_id: str | None = None,
+        consume_from: Policy = "last",
+        consume_from_ms: int | None = None,
+        mode: Mode = "clustering",
+        strategy: str = "AVG",
+        strategy_params: Mapping[str, Any] | None = None,
+        allow_unknown_strategy: bool = False,
+        orderly: bool = False,
+        room: str = "",
+        weight: float = 1.0,
+        app_version: str = "",
+        labels: Mapping[str, str] | None = None,
+        host: str | None = "",
+        commit_interval: float | None = 5.0,
+        kafka_config: KafkaConfig | None = None,
+        prefix: str = "wakeroll",
+        keys: str | Path | None = None,
+        on_assigned: AsyncOnAssigned | None = None,
+        on_revoked: AsyncOnEnded | None = None,
+        on_lost: AsyncOnEnded | None = None,
+        connect_timeout: float = 10.0,
+        poll_timeout: float | None = 300.0,
+        last_will: bool | str = True,
+        inspectable: bool = True,
+        marks_done: bool = False,
     ) -> None:
-        """Prepare; ``async with`` joins the group. The arguments are those of `Consumer`."""
+        """Prepare; ``async with`` joins the group. The arguments are those of `Consumer`.
 
-        def make() -> Consumer:
-            consumer = Consumer(group_id, topics, bootstrap, **settings)
+        Raises:
+            InvalidUsage: a callback cannot be called. ``async with`` checks the other arguments.
+        """
+        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
+            check_callback(name, callback, may_be_async=True)
+        me = weakref.ref(self)  # the consumer in the thread must not keep this object alive
+        make = functools.partial(
+            Consumer,
+            group_id,
+            topics,
+            bootstrap,
+            client_id=client_id,
+            consume_from=consume_from,
+            consume_from_ms=consume_from_ms,
+            mode=mode,
+            strategy=strategy,
+            strategy_params=strategy_params,
+            allow_unknown_strategy=allow_unknown_strategy,
+            orderly=orderly,
+            room=room,
+            weight=weight,
+            app_version=app_version,
+            labels=labels,
+            host=host,
+            commit_interval=commit_interval,
+            kafka_config=kafka_config,
+            prefix=prefix,
+            keys=keys,
+            on_assigned=_called(me, on_assigned),
+            on_revoked=_called(me, on_revoked),
+            on_lost=_called(me, on_lost),
+            connect_timeout=connect_timeout,
+            poll_timeout=poll_timeout,
+            last_will=last_will,
+            inspectable=inspectable,
+            marks_done=marks_done,
+        )
+
+        def join() -> Consumer:
+            consumer = make()
             consumer.join()
             return consumer
 
-        self._make = make
+        self._make = join
         self._consumer: Consumer | None = None
         self._thread = CallThread("wakeroll-async")
         """It makes all calls of the consumer, in order."""
+        self._under_way: set[Future[Any]] = set()
+        """Calls that the thread has not made yet. Without any, the event loop may take what was read ahead."""
         self._calls = LoopCalls()
-        """Calls of the handler of `run`."""
+        """Callbacks at work in the event loop."""
         self._watch: LoopWatch[AsyncConsumer] | None = None
         """None before this consumer joins."""
         self._process = OwnProcess("AsyncConsumer")
@@ -85,43 +165,87 @@ class AsyncConsumer:
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
         """
         consumer = self._joined
+        if not self._under_way and (message := consumer._swift()) is not None:
+            return message
+        return await self._receive(lambda consumer, slice_s: consumer.poll(slice_s), timeout)
+
+    async def consume(self, num_messages: int = 500, timeout: float = 1.0) -> list[Message]:
+        """Return the next messages of one or several queues; see `Consumer.consume`.
+
+        If the task is cancelled, no message is lost: the next call returns them.
+        """
+        return await self._receive(lambda consumer, slice_s: consumer.consume(num_messages, slice_s), timeout) or []
+
+    async def _receive(self, call: Callable[[Consumer, float], _Result], timeout: float) -> _Result:
+        """Let the thread call a method that returns messages, in slices of the timeout."""
+        consumer = self._joined
+        self._refuse_in_callback()
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits forever)")
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
             left = max(deadline - asyncio.get_running_loop().time(), 0.0)
-            polled = self._thread.submit(functools.partial(consumer.poll, min(left, SLICE_S)))
+            received = self._submit(functools.partial(call, consumer, min(left, SLICE_S)))
             try:
-                message = await in_loop(polled)
+                found = await in_loop(received)
             except asyncio.CancelledError:
-                self._thread.submit(functools.partial(_put_back, consumer, polled))
+                self._submit(functools.partial(_put_back, consumer, received))
                 raise
-            if message is not None or not left:
-                return message
+            if found not in (None, []) or not left:
+                return found
             consumer = self._joined
+
+    def done(self, *messages: Message) -> bool:
+        """Note that messages are processed, of a consumer with `marks_done`; see `Consumer.done`."""
+        return self._joined.done(*messages)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """Return the messages until the consumer is closed."""
         return self._messages()
 
-    async def run(self, handler: Callable[[list[Message]], Coroutine[Any, Any, object]], **options: Any) -> None:
+    async def run(
+        self,
+        handler: AsyncHandler,
+        *,
+        workers: int = limits.WORKERS,
+        batch_size: int = limits.BATCH_SIZE,
+        prefetch: int = limits.PREFETCH,
+        prefetch_bytes: int = limits.PREFETCH_BYTES,
+        on_error: Literal["retry", "raise"] = "retry",
+        max_retries: int | None = None,
+        handle_timeout: float = HANDLE_TIMEOUT_S,
+        stop_timeout: float = 30.0,
+    ) -> None:
         """Call a coroutine function with batches of messages in this event loop; see `Consumer.run`.
 
         It returns after `stop`. If the task is cancelled, the calls at work end first, as after `stop`.
+
+        Raises:
+            InvalidUsage: the handler is no ``async`` function, or as for `Consumer.run`.
         """
-        if not is_async(handler):
+        if not is_async_function(handler):
             raise InvalidUsage(f"the handler is {handler!r}; it must be an async function")
-        loop, consumer, calls = asyncio.get_running_loop(), self._joined, self._calls
-
-        async def handle(messages: list[Message]) -> object:
-            return await calls.make(loop, handler, messages)
-
-        running = in_loop(self._thread.submit(functools.partial(consumer.run, handle, **options)))
+        loop, consumer = asyncio.get_running_loop(), self._joined
+        self._refuse_in_callback()
+        run = functools.partial(
+            consumer._run,
+            handler,
+            loop=loop,
+            workers=workers,
+            batch_size=batch_size,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            on_error=on_error,
+            max_retries=max_retries,
+            handle_timeout=handle_timeout,
+            stop_timeout=stop_timeout,
+        )
+        running = in_loop(self._submit(run))
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
             consumer._end_soon()
-            self._thread.submit(consumer._forget_stop)  # the run may have ended before
+            self._submit(consumer._forget_stop)  # the run may have ended before
             await asyncio.wait([running])
             raise
 
@@ -136,21 +260,29 @@ class AsyncConsumer:
         """
         return await _beside(functools.partial(self._joined.fetch, queue, offset, wait, max_messages=max_messages))
 
-    async def commit(self, timeout: float = 5.0) -> bool:
-        """Commit all delivered messages now; see `Consumer.commit`."""
-        return await self._call_beside_run(self._joined.commit, timeout)
+    async def commit(
+        self,
+        timeout: float = 5.0,
+        *,
+        message: Message | None = None,
+        offsets: Mapping[QueueName, int | tuple[int, str]] | None = None,
+    ) -> bool:
+        """Commit all delivered messages now, or those before a message or before offsets; see `Consumer.commit`."""
+        return await self._call_beside_run(
+            functools.partial(self._joined.commit, message=message, offsets=offsets), timeout
+        )
 
-    async def lag(self, timeout: float = 5.0) -> dict[Queue, int]:
+    async def lag(self, timeout: float = 5.0, *, with_retries: bool = False) -> dict[Queue, int]:
         """Return for each queue the number of offsets to its end; see `Consumer.lag`."""
-        return await self._call_beside_run(self._joined.lag, timeout)
+        return await self._call_beside_run(functools.partial(self._joined.lag, with_retries=with_retries), timeout)
 
-    async def seek(self, queue: QueueName, offset: int) -> None:
-        """Read a queue from this offset on; see `Consumer.seek`."""
-        await self._call(self._joined.seek, queue, offset)
+    async def seek(self, queue: QueueName, offset: OffsetTarget, timeout: float = 5.0) -> None:
+        """Read a queue from this place on; see `Consumer.seek`."""
+        await self._call(self._joined.seek, queue, offset, timeout)
 
-    def assignment(self) -> list[Queue]:
-        """Return the queues that are being read, sorted."""
-        return self._joined.assignment()
+    def assignment(self, *, with_retries: bool = False) -> list[Queue]:
+        """Return the queues that are being read, sorted; see `Consumer.assignment`."""
+        return self._joined.assignment(with_retries=with_retries)
 
     def pause(self, queues: Iterable[QueueName]) -> None:
         """Read no further messages of these queues; see `Consumer.pause`."""
@@ -168,9 +300,23 @@ class AsyncConsumer:
         """Return the offset of the next message of a queue; see `Consumer.position`."""
         return self._joined.position(queue)
 
-    def committed(self, queue: QueueName) -> int | None:
-        """Return the committed offset of a queue; see `Consumer.committed`."""
-        return self._joined.committed(queue)
+    async def committed(self, queue: QueueName, timeout: float = 5.0) -> int | None:
+        """Return the committed offset of any queue of the group; see `Consumer.committed`."""
+        return await _beside(functools.partial(self._joined.committed, queue, timeout))
+
+    async def first_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
+        """Return the offset of the first message of any queue; see `Consumer.first_offset`."""
+        return await _beside(functools.partial(self._joined.first_offset, queue, timeout))
+
+    async def end_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
+        """Return the offset of the next message that is sent to any queue; see `Consumer.end_offset`."""
+        return await _beside(functools.partial(self._joined.end_offset, queue, timeout))
+
+    async def offsets_for_times(
+        self, times: Mapping[QueueName, int | datetime], timeout: float = 5.0
+    ) -> dict[Queue, int]:
+        """Return the offsets of the first messages at or after some times; see `Consumer.offsets_for_times`."""
+        return await _beside(functools.partial(self._joined.offsets_for_times, times, timeout))
 
     async def close(self, timeout: float = 5.0) -> None:
         """Commit processed messages and leave the group; see `Consumer.close`. A second call does nothing."""
@@ -180,6 +326,7 @@ class AsyncConsumer:
         if self._consumer is not None or self._closed:
             raise InvalidUsage("this AsyncConsumer has been used; create a new one")
         self._process = OwnProcess("AsyncConsumer")
+        self._calls.begin(asyncio.get_running_loop())
         joining: Future[Consumer] = self._thread.submit(self._make)
         end = functools.partial(_end, joining, self._thread, self._calls)
         self._watch = LoopWatch(asyncio.get_running_loop(), self, end, "wakeroll-async-watch")
@@ -201,7 +348,7 @@ class AsyncConsumer:
 
     @property
     def _joined(self) -> Consumer:
-        if self._closed:
+        if self._closed and not self._calls.is_of_callback:  # callbacks of `close` may use it
             raise InvalidUsage("this AsyncConsumer is closed; create a new one")
         if self._consumer is None:
             raise InvalidUsage("this AsyncConsumer has not joined; use `async with`")
@@ -209,23 +356,44 @@ class AsyncConsumer:
         return self._consumer
 
     async def _messages(self) -> AsyncIterator[Message]:
+        swift, under_way = self._joined._swift, self._under_way
         while not self._closed:
-            if (message := await self.poll(SLICE_S)) is not None:
+            message = None if under_way else swift()
+            if message is None:
+                message = await self.poll(SLICE_S)
+            if message is not None:
                 yield message
+
+    def _submit(self, call: Callable[[], _Result]) -> "Future[_Result]":
+        """Let the thread make a call."""
+        made = self._thread.submit(call)
+        self._under_way.add(made)
+        made.add_done_callback(self._under_way.discard)
+        return made
+
+    def _refuse_in_callback(self) -> None:
+        if self._calls.is_in_callback:
+            raise InvalidUsage(
+                "a callback of this AsyncConsumer called poll(), consume(), run() or close(), which waits for the "
+                "callback; call it when that has returned"
+            )
 
     async def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
         """Let the thread make a call, and wait for it; the call goes on if this task is cancelled meanwhile."""
-        return await in_loop(self._thread.submit(functools.partial(function, *arguments)))
+        call = functools.partial(function, *arguments)
+        # While the thread waits for a callback, it makes the calls of that callback.
+        return await in_loop(self._calls.submit(call) if self._calls.is_in_callback else self._submit(call))
 
     async def _call_beside_run(self, function: Callable[[float], _Result], timeout: float) -> _Result:
         """Make a call that any thread may make during `run`, which occupies the thread."""
-        if self._joined.is_running:
+        if self._joined.is_running and not self._calls.is_in_callback:
             return await _beside(functools.partial(function, timeout))
         return await self._call(function, timeout)
 
     async def _close(self, leave: Callable[[Consumer], None]) -> None:
         if self._closed or not self._process.is_current:
             return
+        self._refuse_in_callback()
         self._closed = True
         if self._watch is not None:
             self._watch.end()
@@ -233,13 +401,33 @@ class AsyncConsumer:
             self._thread.end()
             return
         self._consumer._end_soon()
-        leaving = self._thread.submit(functools.partial(leave, self._consumer))
+        # With this object: the callbacks of `close` receive it, also if nobody else refers to it any more.
+        leaving = self._submit(functools.partial(_leave, self, leave, self._consumer))
         self._thread.end()  # now, because this task may be cancelled while it waits
         try:
             await in_loop(leaving)
         except asyncio.CancelledError:
             leaving.add_done_callback(_log_problem)
             raise
+
+
+def _called(
+    me: "weakref.ref[AsyncConsumer]", callback: AsyncOnAssigned | AsyncOnEnded | None
+) -> Callable[[Consumer, list[Queue]], Any] | None:
+    """Return a callback for the consumer in the thread, which calls that of the application."""
+    if callback is None:
+        return None
+    in_its_loop = is_async_function(callback)
+
+    def call(_consumer: Consumer, queues: list[Queue]) -> Any:
+        owner = me()
+        if owner is None:  # it is garbage, and the consumer leaves
+            return None
+        if not in_its_loop:
+            return owner._calls.make_here(lambda: callback(owner, queues))
+        return owner._calls.make(lambda: cast(Coroutine[Any, Any, Any], callback(owner, queues)))
+
+    return call
 
 
 async def _beside(call: Callable[[], _Result]) -> _Result:
@@ -261,6 +449,7 @@ def _end(joining: "Future[Consumer]", thread: CallThread, calls: LoopCalls, owne
     if joining.done() and joining.exception() is None:
         consumer = joining.result()
         consumer._end_soon()
+        consumer._lose_calls()
         if owner is not None:
             log.warning(
                 "the event loop of %s of group %s was closed before this AsyncConsumer, which leaves now; call `close`",
@@ -272,15 +461,20 @@ def _end(joining: "Future[Consumer]", thread: CallThread, calls: LoopCalls, owne
     thread.end()
 
 
+def _leave(_owner: AsyncConsumer, leave: Callable[[Consumer], None], consumer: Consumer) -> None:
+    """In the thread: leave the group."""
+    leave(consumer)
+
+
 def _log_problem(leaving: "Future[None]") -> None:
     """Log the exception of a call of `close` for which nobody waits any more."""
     if (problem := leaving.exception()) is not None:
         log.warning("close() of an AsyncConsumer raised an exception: %s", in_words(problem))
 
 
-def _put_back(consumer: Consumer, polled: "Future[Message | None]") -> None:
-    """In the thread: take back a message that nobody received."""
-    if polled.exception() is None and polled.result() is not None:
+def _put_back(consumer: Consumer, received: "Future[Any]") -> None:
+    """In the thread: take back messages that nobody received."""
+    if received.exception() is None and received.result() not in (None, []):
         consumer.put_back()
 
 

@@ -64,7 +64,7 @@ class CallThread:
         if self._is_ended:
             future.set_exception(RuntimeError(f"thread {self._name} has ended; it makes no call any more"))
         else:
-            self._put(lambda: _answer(call, future))
+            self._put(lambda: answer(call, future))
         return future
 
     def end(self) -> None:
@@ -103,7 +103,8 @@ def _made(call: Callable[[], _Result]) -> tuple[_Result | None, BaseException | 
         return None, problem
 
 
-def _answer(call: Callable[[], _Result], future: "Future[_Result]") -> None:
+def answer(call: Callable[[], _Result], future: "Future[_Result]") -> None:
+    """Make a call, and let a future have its result or its exception."""
     if not future.set_running_or_notify_cancel():
         return
     result, problem = _made(call)

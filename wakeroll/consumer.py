@@ -1,54 +1,64 @@
 """The consumer that an application imports: it reads the queues that the coordinator assigns to it."""
 
+import asyncio
+import logging
 import math
 import os
-import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, overload
 
 from confluent_kafka import Message
+from msgspec import Meta
 
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
+from wakeroll.callbacks import OnAssigned, OnEnded, QueueName, check_callback
 from wakeroll.calls_at_work import Application, CallAtWork
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
+from wakeroll.event_loop import LoopClosed
 from wakeroll.failure_topics import ensure_failure_topics
-from wakeroll.fetch import Fetched, Fetcher
+from wakeroll.fetch import MOST_MESSAGES, Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control, stay_at_end
 from wakeroll.inbox import Inbox
 from wakeroll.keys import client_key_for, read_keys
 from wakeroll.last_will.executor_link import address_of
 from wakeroll.last_will.member_will import will_for
+from wakeroll.marks import Marks
 from wakeroll.message_selection import MessageSelection
+from wakeroll.monotonic_clock import now_ms
+from wakeroll.name_lists import names_of
+from wakeroll.offset_queries import OffsetQueries, OffsetTarget, as_times, target_of
 from wakeroll.outbox import Outbox
 from wakeroll.own_process import OwnProcess
-from wakeroll.pace import Pace
+from wakeroll.pending_commits import OnCommit, PendingCommits
+from wakeroll.polled_messages import PolledMessages
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
-from wakeroll.push.push_loop import PushLoop
+from wakeroll.push.push_loop import GIVE_UP_AT, PushLoop
 from wakeroll.push.send_back import SendBack
 from wakeroll.push.workers import Handler
-from wakeroll.queue_starts import RETRY_S, OnQueues, QueueStarts
+from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
-from wakeroll.thread_stacks import stack_of
+from wakeroll.thread_stacks import calls_of, name_of, stack_of
 from wakeroll.topic_filters import TopicFilters
 from wakeroll_model.client import Client
 from wakeroll_model.client_actions import Give
-from wakeroll_model.config import MAX_TOPICS
-from wakeroll_model.events import Mode, Offset, Policy, Subscription
+from wakeroll_model.config import MAX_TOPICS, NEVER_MS
+from wakeroll_model.events import Mode, Policy, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import retry_topic_of
 
-QueueName = Queue | tuple[str, int]
-"""A `Queue`, or a topic and a number."""
+log = logging.getLogger("wakeroll")
+
 LEAVE_MARGIN_S = 1.0
 """Part of the time of close() that remains for leaving the group when calls of run()'s handler do not return (s)."""
 
@@ -56,17 +66,20 @@ LEAVE_MARGIN_S = 1.0
 class Consumer:
     """A member of a consumer group that reads the queues assigned to it by the group's coordinator.
 
-    Poll from one thread. A call of `poll` means that the application has processed the last message: its offset may
-    be committed. A revoked queue is released in such a call, and not earlier. A thread of its own sends heartbeats,
-    so a slow handler does not end the session.
+    A call of `poll` or `consume` means that the application has processed the messages of the last call: their offsets
+    may be committed. With `marks_done`, a message is processed when `done` is called for it. A revoked queue is
+    released in such a call, and not earlier. A thread of its own sends heartbeats, so a slow handler does not end the
+    session.
+
+    Calls may come from different threads, one after the other. `done`, `pause`, `resume`, `stop`, `fetch` and the
+    methods that only return something may be called by any thread at any time.
 
     Delivery is at least once. Messages that were processed and committed are not delivered again; after a crash, those
     processed in the last `commit_interval` are. Nothing is repeated when consumers join and leave normally.
 
     >>> with Consumer("billing", ["orders"], "localhost:9092") as consumer:  # doctest: +SKIP
-    ...     while True:
-    ...         if (message := consumer.poll()) is not None:
-    ...             print(message.value())
+    ...     for message in consumer:
+    ...         print(message.value())
     """
 
     def __init__(
@@ -92,12 +105,14 @@ class Consumer:
         kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
         keys: str | Path | None = None,
-        on_assigned: OnQueues | None = None,
-        on_revoked: OnQueues | None = None,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnEnded | None = None,
+        on_lost: OnEnded | None = None,
         connect_timeout: float = 10.0,
         poll_timeout: float | None = 300.0,
         last_will: bool | str = True,
         inspectable: bool = True,
+        marks_done: bool = False,
     ) -> None:
         """Connect to the brokers. The first `poll`, `run` or `fetch`, or `join`, joins the group; so does ``with``.
 
@@ -132,12 +147,15 @@ class Consumer:
             kafka_config: more Kafka client settings, for example for the login, in librdkafka's or Java's names.
             prefix: prefix of the control plane's topic names.
             keys: file with the client key of this group, which signs its events; None: they are not signed.
-            on_assigned: called in `poll` with newly assigned queues. Messages produced after the call are read.
-            on_revoked: called in `poll` or `close` with queues that are revoked or lost. The application has processed
-                all their delivered messages. Unless they were lost, nobody else owns them yet: finish open work here,
-                and call `commit`.
+            on_assigned: called in `poll` or `run` with the consumer and newly assigned queues. It may return where to
+                start some of them: queue -> place, as for `seek`. Messages produced after the call are read.
+            on_revoked: called in `poll`, `run` or `close` with the consumer and queues that are revoked. The
+                application has received all their messages that count, and nobody else owns them yet: finish open
+                work here, and call `commit`.
+            on_lost: the same with queues that another member may own already, as after the end of a session: do not
+                commit anything for them. None: `on_revoked` is called for them too.
             connect_timeout: seconds to wait for a broker.
-            poll_timeout: seconds without a call of `poll`, `commit` or `fetch`, after which this consumer leaves, so
+            poll_timeout: seconds without a call of `poll`, `commit` and the like, after which this consumer leaves, so
                 that others get its queues; the next call joins again. `run` leaves when no call has returned for
                 its `handle_timeout`, and no worker is free for the next. None: it stays (Kafka's
                 ``max.poll.interval.ms``).
@@ -147,6 +165,8 @@ class Consumer:
                 environment variable WAKEROLL_LAST_WILL names, if it does. False: nobody does.
             inspectable: whether this consumer answers an operator who asks what it does (`wakeroll inspect`) with the
                 stacks of its calls too: names of functions and lines of code, no values.
+            marks_done: whether a message that `poll` or `consume` returned is processed when `done` is called for it,
+                and not with the next call; for applications that finish messages in another order.
 
         Raises:
             InvalidUsage: an argument is not valid.
@@ -169,6 +189,8 @@ class Consumer:
             room=room,
             weight=weight,
         )
+        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
+            check_callback(name, callback, may_be_async=False)
         about = argument_checks.about_of(host, app_version, labels or {})
         if not allow_unknown_strategy:
             argument_checks.require_strategy(strategy, argument_checks.ALLOW_UNKNOWN)
@@ -187,7 +209,9 @@ class Consumer:
         self.client_id = client_id
         self._orderly = orderly
         self._poll_timeout = poll_timeout
+        self._on_assigned = on_assigned
         self._on_revoked = on_revoked
+        self._on_lost = on_lost
         self._connection = connection
         self._connect_timeout = connect_timeout
         self._subscriptions = subscriptions
@@ -217,23 +241,27 @@ class Consumer:
         self._reader.on_leader_epoch = self._control.note_leader_epoch
         self._reader.leader_epoch_at = self._control.leader_epoch_at
         self._process = OwnProcess("Consumer")
-        self._poller: threading.Thread | None = None
+        self._caller: int | None = None
+        """Thread of the last call of `poll`, `consume` or `run`."""
         self._closer: threading.Thread | None = None
         self._polling = threading.Lock()
-        self._pace = Pace()
         self._closed = False
         """Whether `close` was called."""
         self._has_left = False
         """Whether `close` has done its work."""
-        self._handed: tuple[Give, int] | None = None
-        """Assignment and next offset of the message that the application is processing; None if there is none."""
-        self._sought: Queue | None = None
-        """Queue of a `seek` since that message was delivered."""
         self._is_in_doubt = False
-        """Whether `poll`, `run`, `seek` or `put_back` ended by an exception, which may have come anywhere, also from a
-        signal handler. Then messages may have been read that nobody received."""
+        """Whether a call ended by an exception, which may have come anywhere, also from a signal handler. Then messages
+        may have been read that nobody received."""
         self._selection = MessageSelection(self._control, self._reader, self._filters)
-        self._starts = QueueStarts(self._control, self._reader, on_assigned)
+        self._marks = Marks(self._control.done) if marks_done else None
+        self._leaving: dict[Queue, int] = {}
+        """Revoked queues with messages that are not done -> when they are released in any case, by the SDK's clock."""
+        self._polled = PolledMessages(self._control, self._reader, self._selection, self._retry_topic, self._marks)
+        self._queries = OffsetQueries(connection, group_id)
+        self._commits = PendingCommits()
+        self._starts = QueueStarts(
+            self._control, self._reader, lambda queues: None if (consumer := me()) is None else consumer._begun(queues)
+        )
         self._loop: PushLoop | None = None
         """Runs while `run` does."""
         self._send_back: SendBack | None = None
@@ -269,37 +297,133 @@ class Consumer:
         the application had processed it, call `put_back` first.
 
         Raises:
-            InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
+            InvalidUsage: the consumer is closed, or is used by a second thread at once, or by a forked process.
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
             BaseException: what a callback raised. If it is `on_assigned`, the next call calls it again.
         """
+        # One line: an exception of a signal handler must not come between a message and its receiver.
+        return self._receive("poll", 1, timeout, alone=True) if (ready := self._swift()) is None else ready
+
+    def consume(self, num_messages: int = 500, timeout: float = 1.0) -> list[Message]:
+        """Return the next messages, of one queue or of several, or none if none came within `timeout` seconds.
+
+        It waits for the first one only, and returns what is there then. Messages of a queue are in order of offset.
+        The next call of `consume` or `poll` means that all of them are processed; `commit` has more ways. Otherwise it
+        is as `poll`.
+
+        Args:
+            num_messages: most messages, 1 to 100,000.
+            timeout: seconds to wait for the first one.
+
+        Raises:
+            InvalidUsage: an argument is not valid, or as for `poll`.
+            ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
+            BaseException: what a callback raised, as for `poll`.
+        """
+        argument_checks.checked("num_messages", num_messages, Annotated[int, Meta(ge=1, le=MOST_MESSAGES)])
+        return self._receive("consume", num_messages, timeout, alone=False)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Return the messages, one by one, until the consumer is closed.
+
+        >>> with Consumer("billing", ["orders"], "localhost:9092") as consumer:  # doctest: +SKIP
+        ...     for message in consumer:
+        ...         print(message.value())
+        """
+        while not self._closed:
+            try:
+                message = self.poll()
+            except InvalidUsage:
+                if self._closed:  # by another thread, meanwhile
+                    return
+                raise
+            if message is not None:
+                yield message
+
+    def _swift(self) -> Message | None:
+        """Return the next message if it was read ahead, and nothing else is to be done first; else None."""
+        polling = self._polling
+        if not polling.acquire(blocking=False):
+            return None
+        try:
+            try:
+                self._caller = threading.get_ident()
+                return self._polled.next()
+            finally:
+                polling.release()
+        except BaseException:
+            self._polled.abandon()
+            self._is_in_doubt = True
+            raise
+
+    @overload
+    def _receive(self, name: str, most: int, timeout: float, *, alone: Literal[True]) -> Message | None: ...
+
+    @overload
+    def _receive(self, name: str, most: int, timeout: float, *, alone: Literal[False]) -> list[Message]: ...
+
+    def _receive(self, name: str, most: int, timeout: float, *, alone: bool) -> list[Message] | Message | None:
+        """Look at the membership, and return the next messages, or one alone; for the method of this name."""
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits forever)")
         deadline = time.monotonic() + timeout
-        self._begin_polling("poll")
+        self._begin_polling(name)
+        is_confirmed = False
         try:
             try:
                 self._control.join()
-                self._finish()
+                self._polled.confirm()
+                is_confirmed = True
                 self._recover()
                 self._subscribe(with_retries=False)
                 while True:
                     self._control.called()
                     self._refuse_if_closed()
+                    self._commits.serve()
                     self._follow()
                     self._control.check()
                     left = max(deadline - time.monotonic(), 0.0)
-                    message = self._next(left)
-                    if message is not None or not left:
+                    messages = self._polled.take(most, left, alone=alone)
+                    if messages or not left:
                         self._control.called()
-                        return message
+                        if alone:
+                            return messages[0] if messages else None
+                        return messages
             finally:
                 self._polling.release()
         except BaseException:
-            self._handed = None  # nobody received it
+            if is_confirmed:
+                self._polled.abandon()  # nobody received it
             self._is_in_doubt = True
             stay_at_end()
             raise
+
+    def done(self, *messages: Message) -> bool:
+        """Note that messages are processed, of a consumer with `marks_done`. Any thread may call it, in any order.
+
+        The committed offset of a queue is that of its first message that is not done. While a queue is revoked, it is
+        released when all its messages are done, at the latest after nine tenths of the group's revoke timeout, unless
+        the consumer is ``orderly``: call `poll` or `consume` meanwhile.
+
+        Args:
+            messages: the objects that `poll` or `consume` has returned.
+
+        Returns:
+            Whether that takes effect for all of them: not if a queue was lost, or after `seek` or `put_back`. Then the
+            message is delivered again.
+
+        Raises:
+            InvalidUsage: the consumer has no `marks_done`, or is closed.
+        """
+        self._refuse_if_left()
+        if self._marks is None:
+            raise InvalidUsage(
+                "done() needs a Consumer with marks_done=True; without it, the next poll() or consume() means that the "
+                "messages of the last one are processed"
+            )
+        self._control.noticed()
+        marked = [self._marks.mark(message) for message in messages]  # all of them, also after one that is not
+        return all(marked)
 
     def fetch(self, queue: QueueName, offset: int, wait: float = 20.0, *, max_messages: int = 500) -> Fetched:
         """Return messages of a queue from an offset on; if there are none, wait for some.
@@ -404,8 +528,8 @@ class Consumer:
             stop_timeout: seconds that calls may take to return after `stop`, or after a call has raised; at most a day.
 
         Raises:
-            InvalidUsage: an argument is not valid, the consumer is closed, or is used by a second thread or a forked
-                process.
+            InvalidUsage: an argument is not valid, the consumer is closed, or is used by a second thread at once, or by
+                a forked process.
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
             AccessDenied: the brokers deny this user to write to a topic for failed messages.
             WakerollError: a topic for failed messages cannot be created, or its settings would lose messages.
@@ -413,9 +537,39 @@ class Consumer:
                 SystemExit, and with ``on_error="raise"`` all. The messages of that call are not processed: the next
                 `run` or `poll`, or another member, receives them again.
         """
+        self._run(
+            handler,
+            loop=None,
+            workers=workers,
+            batch_size=batch_size,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            on_error=on_error,
+            max_retries=max_retries,
+            handle_timeout=handle_timeout,
+            stop_timeout=stop_timeout,
+        )
+
+    def _run(
+        self,
+        handler: Handler,
+        *,
+        loop: asyncio.AbstractEventLoop | None,
+        workers: int,
+        batch_size: int,
+        prefetch: int,
+        prefetch_bytes: int,
+        on_error: Literal["retry", "raise"],
+        max_retries: int | None,
+        handle_timeout: float,
+        stop_timeout: float,
+    ) -> None:
+        """Run as described for `run`; an ``async`` handler is called in this event loop, if it is one."""
         push_limits = limits.PushLimits(workers, batch_size, prefetch, prefetch_bytes)
         if not callable(handler):
             raise InvalidUsage(f"handler is {handler!r}; it must be a function of a list of messages")
+        if self._marks is not None:
+            raise InvalidUsage("run() needs a Consumer without marks_done=True, which is for poll() and consume()")
         if not stop_timeout >= 0:
             raise InvalidUsage(f"stop_timeout is {stop_timeout!r}; it must be 0 or more seconds")
         if on_error not in ("retry", "raise"):
@@ -434,8 +588,9 @@ class Consumer:
             try:
                 self._control.join()
                 self._control.called()
-                self._finish()
+                self._polled.confirm()
                 self._recover()
+                self._polled.give_back()
                 self._reader.go_on(self._reader.queues)
                 if on_error == "retry" and not self._has_failure_topics:
                     ensure_failure_topics(
@@ -458,13 +613,14 @@ class Consumer:
                     rules if on_error == "retry" else None,
                     self._send_back,
                     orderly=self._orderly,
-                    on_revoked=self._on_revoked,
+                    on_ended=self._ended,
                     name=f"wakeroll-{self.client_id}",
                     hang_timeout=hang_timeout,
                     clock=self._connection.clock,
+                    event_loop=loop,
                 )
                 self._loop.run(
-                    lambda: not self._stopping and not self._closed,
+                    self._goes_on,
                     lambda: max(min(stop_timeout, longest_s, self._leave_by - time.monotonic() - LEAVE_MARGIN_S), 0.0),
                 )
                 self._loop = None
@@ -475,6 +631,11 @@ class Consumer:
             self._is_in_doubt = True
             stay_at_end()
             raise
+
+    def _goes_on(self) -> bool:
+        """Return whether `run` goes on; its loop calls it in each round."""
+        self._commits.serve()
+        return not self._stopping and not self._closed
 
     def _end_run(self, problem: BaseException) -> None:
         """End `run` because the thread that stores failed messages has ended."""
@@ -509,6 +670,11 @@ class Consumer:
         """Let `run` return, as `stop` does; the consumer may be closed."""
         self._stopping = True
 
+    def _lose_calls(self) -> None:
+        """Let `run` end, because the event loop in which it calls the handler is closed."""
+        if (loop := self._loop) is not None:
+            loop.lose_calls(LoopClosed())
+
     def _forget_stop(self) -> None:
         """Let the next `run` consume, also if `stop` was called after the last one; in the polling thread."""
         self._stopping = False
@@ -526,42 +692,106 @@ class Consumer:
         self._refuse_if_left()
         return 0 if self._send_back is None else self._send_back.waiting
 
-    def commit(self, timeout: float = 5.0) -> bool:
-        """Commit all delivered messages now, including the last one; call it in the polling thread or in a callback.
+    def commit(
+        self,
+        timeout: float = 5.0,
+        *,
+        message: Message | None = None,
+        offsets: Mapping[QueueName, int | tuple[int, str]] | None = None,
+        asynchronous: bool = False,
+        on_commit: OnCommit | None = None,
+    ) -> bool:
+        """Commit all delivered messages now, including those of the last call; with `marks_done`, those that are done.
 
-        In a callback of `close`, the last message is included only if it is known to be processed; see `close`. During
-        `run`, any thread may call it; it commits the messages whose calls have returned.
+        In a callback of `close`, the last messages are included only if they are known to be processed; see `close`.
+        During `run`, any thread may call it; it commits the messages whose calls have returned.
+
+        With `message` or `offsets`, the messages of their queues that were delivered before are processed, those behind
+        are not, and nothing else is committed now. Neither is possible during `run`. Commits never go back.
 
         Args:
             timeout: seconds to wait for Kafka's acknowledgement.
+            message: a message that `poll` or `consume` has returned: it and all before it in its queue are processed.
+            offsets: queue -> offset of the next message to process, at most the one behind the last delivered one; or
+                that and a text of at most 4,096 characters, which is on record with the commit (`metadata` in the table
+                `offsets`) but not in a last will.
+            asynchronous: whether to return at once.
+            on_commit: called if `asynchronous`, with whether Kafka acknowledged the commit in time, and with the
+                offsets; in a later `poll`, `consume`, `commit` or `close`, or by the thread of `run`.
 
         Returns:
             Whether Kafka acknowledged the commit. If not (a timeout, or queues that were lost meanwhile), messages may
             be delivered again, to this consumer or to another one. The next commit includes the offsets that Kafka
-            did not receive.
+            did not receive. If `asynchronous`: whether the queues are still assigned to this consumer.
 
         Raises:
-            InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
+            InvalidUsage: an argument is not valid, such as an offset beyond what was delivered; the consumer is closed,
+                or is used by a second thread at once, or by a forked process.
         """
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds")
+        if on_commit is not None and not asynchronous:
+            raise InvalidUsage("on_commit needs asynchronous=True; otherwise commit() returns the outcome")
+        if message is not None and offsets is not None:
+            raise InvalidUsage("message and offsets were both given; pass one of them")
         if (loop := self._loop) is not None and not self._is_in_doubt:
             self._process.require()
+            if message is not None or offsets is not None:
+                raise InvalidUsage("commit() has neither message nor offsets during run(): results of calls count")
             loop.report()
         elif threading.current_thread() is not self._closer:
-            self._refuse_who_must_not_poll()
+            self._refuse_at_once("commit")
         self._control.called()
-        counts = self._is_polling or self._finish()
-        return self._control.commit(min(timeout, argument_checks.LONGEST_S)) and counts
+        if message is not None:
+            offsets = {(message.topic() or "", message.partition() or 0): (message.offset() or 0) + 1}
+        queues: list[Queue] | None = None
+        if offsets is None:
+            counts = self._is_polling or self._polled.confirm()
+        else:
+            queues = [argument_checks.queue_of(queue) for queue in offsets]
+            counts = self._confirm_below(dict(zip(queues, offsets.values(), strict=True)))
+        timeout = min(timeout, argument_checks.LONGEST_S)
+        if not asynchronous:
+            is_committed = self._control.commit(timeout, queues)
+            self._commits.serve()
+            return is_committed and counts
+        processed = self._control.processed()
+        told = {queue: offset for queue, offset in processed.items() if queues is None or queue in queues}
+        self._commits.add(self._control.begin_commit(timeout, queues), counts, told, on_commit)
+        return counts
 
-    def assignment(self) -> list[Queue]:
-        """Return the queues that are being read, sorted; they change only in `poll` and `close`.
+    def _confirm_below(self, offsets: Mapping[Queue, int | tuple[int, str]]) -> bool:
+        """Note that messages below these offsets are processed; return whether this consumer has all the queues."""
+        known = {queue: self._polled.delivered(queue) for queue in offsets}
+        wanted = {queue: argument_checks.offset_and_text_of(queue, given) for queue, given in offsets.items()}
+        for queue, (offset, _) in wanted.items():
+            if (delivered := known[queue]) is not None and offset > delivered[1]:
+                raise InvalidUsage(
+                    f"offset {offset} of {queue} is beyond what was delivered: the next message has offset "
+                    f"{delivered[1]}"
+                )
+        for queue, (offset, text) in wanted.items():
+            if (delivered := known[queue]) is not None:
+                self._polled.confirm_below(delivered[0], offset)
+                if text:
+                    self._control.describe(delivered[0], offset, text)
+        return None not in known.values()
+
+    def assignment(self, *, with_retries: bool = False) -> list[Queue]:
+        """Return the queues that are being read, sorted; they change only in `poll`, `run` and `close`.
+
+        Args:
+            with_retries: whether to return the queues of the retry topic too, which `run` reads.
 
         Raises:
             InvalidUsage: the consumer is closed.
         """
         self._refuse_if_left()
-        return self._reader.queues
+        return self._reader.queues if with_retries else self._own(self._reader.queues)
+
+    def _own(self, queues: Iterable[Queue]) -> list[Queue]:
+        """Leave out queues of the retry topic."""
+        return [queue for queue in queues if queue.topic != self._retry_topic]
 
     def pause(self, queues: Iterable[QueueName]) -> None:
         """Read no further messages of these queues, until `resume`, or until they are revoked. Any thread may call it.
@@ -574,6 +804,7 @@ class Consumer:
         """
         self._refuse_if_left()
         self._reader.pause([argument_checks.queue_of(queue) for queue in queues])
+        self._control.changed.set()  # what was read ahead is read again later
         self._connection.clock.on_change()
 
     def resume(self, queues: Iterable[QueueName]) -> None:
@@ -586,97 +817,159 @@ class Consumer:
         self._reader.resume([argument_checks.queue_of(queue) for queue in queues])
         self._connection.clock.on_change()
 
-    def seek(self, queue: QueueName, offset: int) -> None:
-        """Read a queue from this offset on; in the polling thread, in `on_assigned`, but not during `run`.
+    def seek(self, queue: QueueName, offset: OffsetTarget, timeout: float = 5.0) -> None:
+        """Read a queue from this place on; also in `on_assigned`, but otherwise not during `run`.
 
         A committed offset never goes back: after a crash or a hand-over, the queue continues at the committed offset
         if that is higher. `wakeroll reset-offsets` and `Admin.reset` set it back. Messages that are skipped count as
         processed when the next one is.
 
-        An application that stores offsets together with its results seeks to them in `on_assigned`.
+        An application that stores offsets together with its results returns them from `on_assigned`.
+
+        Args:
+            queue: a `Queue`, or a topic and a number.
+            offset: an offset; ``first`` or ``last``, the end; or a time, an `EpochMs` or a datetime with a zone: the
+                first message at or after it, the end if there is none.
+            timeout: seconds to wait for Kafka, unless an offset was given.
 
         Raises:
-            InvalidUsage: the queue is not being read, the offset is negative, or `run` is at work.
+            InvalidUsage: the queue is not being read, there is no such place, or `run` is at work.
+            NotReachable: Kafka does not answer.
         """
         named = argument_checks.queue_of(queue)
-        argument_checks.checked("offset", offset, Offset)
-        self._refuse_who_must_not_poll()
+        place = target_of(offset)
+        self._refuse_at_once("seek")
         if not self._is_polling:
             self._recover()
         elif self._loop is not None and not self._starts.is_telling:
             raise InvalidUsage("seek() was called during run(); call it in on_assigned, or use poll()")
         self._reader.position(named)  # or it raises an error
-        self._sought = named
+        found = self._queries.at({named: place}, timeout)[named]
         self._is_in_doubt = True  # until the reader is there
-        self._selection.seek(named, offset)
+        self._polled.seek(named, found)
         self._is_in_doubt = False
 
     def put_back(self) -> None:
-        """Let the next `poll` return the last message again, as if it had not been delivered; in the polling thread.
+        """Let the next call return the messages of the last `poll` or `consume` again, as if it had not been made.
 
-        It does nothing without a last message, or if its queue was lost meanwhile. So call it before the next `poll`
+        It does nothing without such a call, or for queues that were lost meanwhile. So call it before the next `poll`
         whenever the last message may not be processed, as after an exception of a signal handler.
 
         Raises:
-            InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
+            InvalidUsage: the consumer is closed, or is used by a second thread at once, or by a forked process.
         """
-        self._refuse_who_must_not_poll()
-        if self._handed is not None and not self._is_in_doubt:
-            give, next_offset = self._handed
+        self._refuse_at_once("put_back")
+        if not self._is_in_doubt:
             self._is_in_doubt = True  # until the reader is there
-            self._selection.set_back([(give, next_offset - 1)])
+            self._polled.put_back()
             self._is_in_doubt = False
-        self._handed = None
+        self._polled.forget_in_hand()
 
     def position(self, queue: QueueName) -> int:
-        """Return the offset of the next message of a queue; during `run`, of the first one that is not processed.
+        """Return the offset of the next message to deliver; during `run`, of the first one that is not processed.
 
         Raises:
             InvalidUsage: the queue is not being read (see `assignment`), or the consumer is closed.
         """
         self._refuse_if_left()
         named = argument_checks.queue_of(queue)
-        read = self._reader.position(named)
+        read = self._polled.position(named)
         handled = None if self._loop is None or self._is_in_doubt else self._loop.position(named)
         return read if handled is None else handled
 
-    def committed(self, queue: QueueName) -> int | None:
-        """Return the committed offset of a queue that this consumer reads; None if it knows of none.
+    def committed(self, queue: QueueName, timeout: float = 5.0) -> int | None:
+        """Return the committed offset of a queue of the group; None if there is none. Any thread may call it.
+
+        A consumer knows those of its own queues. For any other queue, it reads the decisions about the group that still
+        exist, those of the last week; this needs the right to read the topic of the decisions.
+
+        Args:
+            queue: a `Queue`, or a topic and a number.
+            timeout: seconds to wait for each answer of Kafka, if the queue is another one.
 
         Raises:
-            InvalidUsage: the queue is not being read (see `assignment`), or the consumer is closed.
+            InvalidUsage: the consumer is closed.
+            AccessDenied: the brokers deny this user to read the decisions.
+            NotReachable: Kafka does not answer.
         """
         self._refuse_if_left()
         named = argument_checks.queue_of(queue)
-        self._reader.position(named)
-        return self._control.commits().get(named)
+        if self._control.give_of(named) is not None:
+            return self._control.commits().get(named)
+        return self._queries.committed(named, self.client_id, timeout)
 
-    def lag(self, timeout: float = 5.0) -> dict[Queue, int]:
-        """Return for each queue that is being read the number of offsets from what was read to its end.
+    def first_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
+        """Return the offset of the first message that a queue still has. Any queue; any thread may call it.
 
-        It sends one request to each broker. Call it in the polling thread; during `run`, any thread may call it. Queues
-        of the retry topic are included: their messages wait for their next attempt.
+        Raises:
+            InvalidUsage: the consumer is closed.
+            NotReachable: Kafka does not answer within `timeout` seconds, or has no such queue.
+        """
+        return self._at(queue, "first", timeout)
+
+    def end_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
+        """Return the offset of the next message that is sent to a queue. Any queue; any thread may call it.
+
+        Raises:
+            InvalidUsage: the consumer is closed.
+            NotReachable: Kafka does not answer within `timeout` seconds, or has no such queue.
+        """
+        return self._at(queue, "last", timeout)
+
+    def offsets_for_times(self, times: Mapping[QueueName, int | datetime], timeout: float = 5.0) -> dict[Queue, int]:
+        """Return for each of some queues the offset of the first message at or after a time.
+
+        Any queues; any thread may call it. If there is no such message, it is the end of the queue.
 
         Args:
+            times: queue -> epoch milliseconds, or a datetime with a zone.
             timeout: seconds to wait for Kafka.
 
         Raises:
-            InvalidUsage: another thread than the polling one calls it and `run` is not at work, or the consumer is
-                closed.
+            InvalidUsage: a time is none, or the consumer is closed.
+            NotReachable: Kafka does not answer, or has no such queue.
+        """
+        self._refuse_if_left()
+        return self._queries.at(
+            as_times((argument_checks.queue_of(queue), time) for queue, time in times.items()), timeout
+        )
+
+    def _at(self, queue: QueueName, place: OffsetTarget, timeout: float) -> int:
+        self._refuse_if_left()
+        named = argument_checks.queue_of(queue)
+        return self._queries.at({named: place}, timeout)[named]
+
+    def lag(self, timeout: float = 5.0, *, with_retries: bool = False) -> dict[Queue, int]:
+        """Return for each queue that is being read the number of offsets from what was delivered to its end.
+
+        It sends one request to each broker. During `run`, any thread may call it.
+
+        Args:
+            timeout: seconds to wait for Kafka.
+            with_retries: whether to return the queues of the retry topic too, whose messages wait for their next
+                attempt in `run`.
+
+        Raises:
+            InvalidUsage: the consumer is closed, or another thread is in `poll` or `consume`.
             NotReachable: Kafka does not answer.
         """
         self._process.require()
         with self._connection.answering(timeout):
-            if self.is_running and threading.current_thread() is not self._poller:
-                return self._reader.when_polled(lambda: self._reader.lag(timeout), timeout)
-            self._refuse_who_must_not_poll()
-            return self._reader.lag(timeout)
+            if self.is_running and threading.get_ident() != self._caller:
+                lag = self._reader.when_polled(lambda: self._reader.lag(timeout), timeout)
+            else:
+                self._refuse_at_once("lag")
+                read = self._reader.lag(timeout)
+                lag = {
+                    one: left + self._reader.position(one) - self._polled.position(one) for one, left in read.items()
+                }
+        return lag if with_retries else {queue: lag[queue] for queue in self._own(lag)}
 
     def close(self, timeout: float = 5.0) -> None:
         """Commit processed messages and leave the group, which frees the queues at once. A second call does nothing.
 
-        The last message counts as processed if `poll` or `commit` was called after it, or if a ``with`` block ends
-        without an exception. Otherwise its handler may have failed, and the message is delivered again.
+        The last messages count as processed if `poll`, `consume` or `commit` was called after them, or if a ``with``
+        block ends without an exception. Otherwise their handler may have failed, and they are delivered again.
 
         Args:
             timeout: seconds to wait for Kafka's acknowledgement; without one, the queues become free when the session
@@ -690,7 +983,7 @@ class Consumer:
         me = threading.current_thread()
         if self._closer not in (None, me):
             return
-        if me is self._poller and self._is_polling:
+        if self._is_polling:
             raise InvalidUsage(
                 "close() was called during poll() or run(), by a callback or a signal handler; "
                 "call it when that has returned; stop() lets run() return"
@@ -702,20 +995,22 @@ class Consumer:
             # A poll() in another thread returns when it sees that the consumer is closed.
             idle = (
                 self._polling.acquire(blocking=False)
-                or not self._is_polling
+                or not any(self._calls_at_work_in().values())
                 or self._polling.acquire(timeout=max(deadline - time.monotonic(), 0.0))
             )
             try:
                 if idle:
                     self._recover()
+                    self._polled.clear()
                     self._reader.stop_all_but({})
-                    self._tell(self._on_revoked, self._starts.ended())
+                    self._tell_ended(self._starts.ended())
             finally:
                 self._control.leave(max(deadline - time.monotonic(), 0.0))
                 if idle:
                     self._reader.close()
                     self._polling.release()
                 self._has_left = True
+            self._commits.end()
         except BaseException:
             self._control.leave_by(deadline)  # in any case; the next call does what is left
             raise
@@ -730,24 +1025,13 @@ class Consumer:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and threading.current_thread() is self._poller and self._process.is_current:
-                self._finish()
+            if kind is None and self._process.is_current and not self._other_caller():
+                self._polled.confirm()
             self.close()
         except BaseException:
             if not self._has_left:  # nobody calls `close` again
                 self._control.leave_by(time.monotonic() + LEAVE_MARGIN_S)
             raise
-
-    def _finish(self) -> bool:
-        """Record that the application has processed the last message; return whether that takes effect."""
-        handed = self._handed
-        if handed is None:
-            return True
-        counts = self._control.done(*handed)
-        if self._sought is None or self._sought != handed[0].queue:
-            self._reader.reach(handed)
-        self._handed = None
-        return counts
 
     def _recover(self) -> None:
         """After an exception, let the reader agree with what is processed; it may be interrupted, and called again."""
@@ -756,131 +1040,174 @@ class Consumer:
         if self._loop is not None:
             self._loop.abandon()
             self._loop = None
-        has_passed = self._handed is not None and self._handed[0].queue != self._sought
-        self._reader.recover(self._handed if has_passed else None)
-        self._selection.recover()
+        if self._marks is not None:
+            self._marks.free_lock()
+        self._polled.recover()
         self._control.changed.set()
         self._is_in_doubt = False
 
-    def _next(self, timeout: float) -> Message | None:
-        """Wait at most a slice of `timeout` seconds for a message to deliver; one that does not match is processed."""
-        if self._reader.is_idle:
-            self._control.changed.wait(min(timeout, RETRY_S))
-            return None
-        read = self._reader.poll(min(timeout, self._pace.wait_s))
-        if read is None:
-            self._follow_moves()
-            return None
-        self._pace.note()
-        give, message = read
-        offset = message.offset()
-        assert offset is not None, "a message without an error has an offset"
-        if self._control.is_paused:  # since this message was requested
-            self._reader.set_back([(give, offset)])
-            return None
-        if not self._control.may_hand_out(give):
-            return None
-        if give.queue.topic == self._retry_topic:  # after a run(), until it is revoked; the next run() goes on here
-            self._reader.set_back([(give, offset)])
-            self._reader.hold_back([give.queue])
-            return None
-        if (passed := self._selection.passed(give, message, offset)) is not None:
-            self._control.done(give, passed)
-            self._reader.reach((give, passed))
-            return None
-        self._sought = None
-        self._handed = give, offset + 1
-        return message
-
-    def _follow_moves(self) -> None:
-        """Apply moves of positions without a message. The application has processed all delivered messages."""
-        moves, self._reader.moves = self._reader.moves, []
-        for move in moves:
-            if not self._control.may_hand_out(move.give):
-                continue  # a message before it may have been withheld
-            if move.is_back:
-                self._control.go_back(move.give, move.offset, move.leader_epoch)
-            else:
-                self._control.done(move.give, move.offset)
-            self._reader.reach((move.give, move.offset))
-
     def _follow(self) -> None:
-        """Apply assignments and revocations to the reader. The application has processed all delivered messages."""
+        """Apply assignments and revocations to the reader. The application has received all delivered messages."""
         control, reader = self._control, self._reader
+        if self._leaving:
+            self._release()
         if not control.changed.is_set() and not self._starts.is_due:
             return
         control.changed.clear()
         try:
             readable, draining = control.view()
+            self._polled.give_back()
             reader.stop_all_but(readable)
             reader.stop(control.is_paused)
             self._selection.follow()
-            self._tell(self._on_revoked, self._starts.ended())
-            control.released(draining)
-            self._starts.begin(control.view()[0])
+            ended = self._starts.ended()
+            if self._marks is not None:
+                self._marks.forget_all_but([*readable, *draining])
+            self._tell_ended(ended)
+            self._release_or_wait(draining)
+            self._starts.begin(control.view()[0], but_not=self._leaving)
         except BaseException:
             control.changed.set()  # a callback failed: the next poll() continues
             raise
 
+    def _release_or_wait(self, draining: list[Queue]) -> None:
+        """Release revoked queues, except for those with messages that are not done."""
+        open_queues = set() if self._marks is None else set(self._marks.open_queues())
+        self._control.released([queue for queue in draining if queue not in open_queues])
+        until = NEVER_MS if self._orderly else now_ms() + round(self._control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
+        for queue in open_queues.intersection(draining):
+            self._leaving.setdefault(queue, until)
+
+    def _release(self) -> None:
+        """Release revoked queues whose messages are done, and those that must not wait any longer."""
+        assert self._marks is not None, "without marks, all messages are processed before a queue is revoked"
+        draining, ended = set(self._control.view()[1]), list[Queue]()
+        for queue, until_ms in list(self._leaving.items()):
+            left = self._marks.open_in(queue) if queue in draining else []
+            if left and now_ms() < until_ms:
+                continue
+            if left:
+                log.warning(
+                    "gave up %s: messages that are not done: %d, from offset %d on; they will be delivered again to "
+                    "the next owner",
+                    queue,
+                    len(left),
+                    left[0],
+                )
+            self._marks.forget(queue)
+            ended.append(queue)
+            del self._leaving[queue]
+        if ended:
+            self._control.released(ended)
+            self._control.changed.set()  # a queue that came back meanwhile can be read now
+
     def _hanging(self) -> str:
         """Describe what the application does instead of the next `poll`, as the end of a sentence."""
-        handed, thread = self._handed, self._poller
-        last = "" if handed is None else f"; its last message is offset {handed[1] - 1} of {handed[0].queue}"
+        in_hand, thread = self._polled.in_hand, self._caller
+        last = f"; its last message is offset {in_hand[-1].end - 1} of {in_hand[-1].give.queue}" if in_hand else ""
         if thread is None:
             return last
-        return f"{last}; thread {thread.name!r} is here:\n{stack_of(thread.ident)}"
+        return f"{last}; thread {name_of(thread)!r} is here:\n{stack_of(thread)}"
 
     def _calls_at_work(self) -> list[CallAtWork]:
-        """Return the calls of the handler, or the work on the message that `poll` has returned, the oldest first."""
-        loop, handed, thread = self._loop, self._handed, self._poller
+        """Return the calls of the handler, or the work on the messages of the last call, the oldest first."""
+        loop, thread = self._loop, self._caller
         if loop is not None:
             return loop.calls_at_work()
-        if handed is None or thread is None or self._is_polling:
+        in_hand = [(one.give.queue, one.first, one.end - 1) for one in self._polled.in_hand]
+        if self._marks is not None:
+            left = [(queue, self._marks.open_in(queue)) for queue in self._marks.open_queues()]
+            in_hand = [(queue, offsets[0], offsets[-1]) for queue, offsets in left if offsets]
+        if not in_hand or thread is None or self._calls_at_work_in().get(thread):
             return []
-        last = handed[1] - 1
-        return [CallAtWork(handed[0].queue, last, last, self._control.idle_ms, lambda: stack_of(thread.ident))]
+        idle_ms = self._control.idle_ms
+        return [CallAtWork(queue, first, last, idle_ms, lambda: stack_of(thread)) for queue, first, last in in_hand]
 
     def _elsewhere(self, with_stack: bool) -> str:
         """Describe what the application does while no call is at work."""
-        thread = self._poller
-        if self._loop is not None or self._is_polling:
+        thread = self._caller
+        if self._loop is not None or any(self._calls_at_work_in().values()):
             return "it waits for messages"
         if thread is None:
             return "it has not polled yet"
-        here = f":\n{stack_of(thread.ident)}" if with_stack else ""
-        return f"thread {thread.name!r} is not in poll() or run(){here}"
+        here = f":\n{stack_of(thread)}" if with_stack else ""
+        return f"thread {name_of(thread)!r} is not in poll() or run(){here}"
 
-    def _tell(self, callback: OnQueues | None, queues: list[Queue]) -> None:
-        if callback is not None and queues:
-            callback(queues)
+    def _begun(self, queues: list[Queue]) -> None:
+        """Call `on_assigned`, and start the queues where it wants."""
+        if self._on_assigned is None or not (own := self._own(queues)):
+            return
+        starts = self._on_assigned(self, own)
+        if starts is None:
+            return
+        if not isinstance(starts, Mapping):
+            raise InvalidUsage(
+                f"on_assigned returned {starts!r}; it must return None, or queues and where to start them"
+            )
+        named = {argument_checks.queue_of(queue): place for queue, place in starts.items()}
+        if others := [str(queue) for queue in named if queue not in own]:
+            raise InvalidUsage(
+                f"on_assigned returned a start of {', '.join(others)}; it was called with {names_of(own)}"
+            )
+        for queue, offset in self._queries.at(named, self._connect_timeout).items():
+            self.seek(queue, offset)
+
+    def _tell_ended(self, ended: list[Give]) -> None:
+        """Call the callbacks for assignments that are not read any more."""
+        lost = [give.queue for give in ended if self._control.give_of(give.queue) != give]
+        self._ended([give.queue for give in ended if give.queue not in lost], lost)
+
+    def _ended(self, revoked: list[Queue], lost: list[Queue]) -> None:
+        revoked, lost = self._own(revoked), self._own(lost)
+        if self._on_lost is None:
+            revoked, lost = sorted([*revoked, *lost]), []
+        try:
+            if self._on_lost is not None and lost:
+                self._on_lost(self, lost)
+        finally:  # an exception does not hide that others are revoked: nobody is told that again
+            if self._on_revoked is not None and revoked:
+                self._on_revoked(self, revoked)
 
     def _begin_polling(self, name: str) -> None:
-        """Take the lock of `poll` and `run`, for the method of this name."""
-        self._refuse_who_must_not_poll()
+        """Take the lock of `poll`, `consume` and `run`, for the method of this name."""
+        self._process.require()
+        self._refuse_if_closed()
+        me = threading.get_ident()
         if not self._polling.acquire(blocking=False):
             self._refuse_if_closed()
-            if _calls_of(self, self._poller) > 1:
+            if self._calls_at_work_in().get(me, 0) > 1:  # this one, and the one that has called it
                 raise InvalidUsage(
-                    f"{name}() was called by a callback of poll() or run(); call it when that has returned"
+                    f"{name}() was called by a callback of poll(), consume() or run(); call it when that has returned"
                 )
+            self._refuse_at_once(name)
             # Otherwise an exception came before the lock was released. This call releases it.
+        self._caller = me
 
     @property
     def _is_polling(self) -> bool:
-        """Whether `poll` or `run` is at work."""
-        return self._polling.locked() and _calls_of(self, self._poller) > 0
+        """Whether this thread is in `poll`, `consume` or `run`: in a callback."""
+        return self._polling.locked() and self._calls_at_work_in().get(threading.get_ident(), 0) > 0
 
-    def _refuse_who_must_not_poll(self) -> None:
-        """Reject calls of a second thread, of a forked process, or after `close`."""
+    def _calls_at_work_in(self) -> dict[int, int]:
+        """Return the threads that are in `poll`, `consume` or `run` of this consumer -> how often.
+
+        Their stacks are certain. A lock or a flag is not: an exception of a signal handler may come before it is reset.
+        """
+        return calls_of(self, _POLLING) if self._polling.locked() else {}
+
+    def _other_caller(self) -> int | None:
+        """Return another thread that is in `poll`, `consume` or `run` of this consumer; None if there is none."""
+        me = threading.get_ident()
+        return next((thread for thread in self._calls_at_work_in() if thread != me), None)
+
+    def _refuse_at_once(self, name: str) -> None:
+        """Reject calls while another thread is in such a call, in a forked process, or after `close`."""
         self._process.require()
         self._refuse_if_closed()
-        me = threading.current_thread()
-        if self._poller is None:
-            self._poller = me
-        if self._poller is not me:
+        if (other := self._other_caller()) is not None:
             raise InvalidUsage(
-                f"this Consumer is polled by thread {self._poller.name!r}, and now by {me.name!r}; a call of poll() "
-                "means that the last message is processed, so only one thread may poll"
+                f"thread {threading.current_thread().name!r} called {name}() while thread {name_of(other)!r} is in a "
+                "call of this Consumer; calls may come from different threads, but one after the other"
             )
 
     def _refuse_if_left(self) -> None:
@@ -894,18 +1221,5 @@ class Consumer:
             raise InvalidUsage("this Consumer is closed; create a new one")
 
 
-def _calls_of(consumer: Consumer, thread: threading.Thread | None) -> int:
-    """Return how many calls of `poll` and `run` of a consumer are at work in a thread.
-
-    Its stack is certain. A lock or a flag is not: an exception of a signal handler may come before it is reset.
-    """
-    frame = None if thread is None or thread.ident is None else sys._current_frames().get(thread.ident)
-    calls = 0
-    while frame is not None:
-        if frame.f_code in _POLLING and frame.f_locals.get("self") is consumer:
-            calls += 1
-        frame = frame.f_back
-    return calls
-
-
-_POLLING = (Consumer.poll.__code__, Consumer.run.__code__)
+_POLLING = (Consumer._swift.__code__, Consumer._receive.__code__, Consumer._run.__code__)
+"""A thread that is in one of these has the consumer."""

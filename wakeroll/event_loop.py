@@ -2,14 +2,21 @@
 
 import asyncio
 import inspect
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from contextvars import ContextVar
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar, cast
 
+from wakeroll.call_thread import answer
+from wakeroll.errors import WakerollError
 from wakeroll.flag import Flag
+
+log = logging.getLogger("wakeroll")
 
 LOOK_S = 0.5
 """How often a thread looks whether an event loop was closed (s): nothing else tells it."""
@@ -52,44 +59,100 @@ def in_loop(made: "Future[_Result]") -> "asyncio.Future[_Result]":
 
 
 class LoopCalls:
-    """Calls of coroutines in an event loop, made from another one."""
+    """Callbacks of an application that a thread makes in an event loop, waiting for each.
+
+    Meanwhile the thread makes the calls that the callback submits: it is the only one that may.
+    """
 
     def __init__(self) -> None:
         """Begin without calls."""
-        self._at_work: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._at_work: Future[Any] | None = None
+        """The callback that the thread waits for, or the last one."""
+        self._waits = False
+        """Whether the thread waits for a callback, or is about to."""
+        self._submitted: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        """Calls for the thread; None when the callback has ended."""
 
-    async def make(
-        self, loop: asyncio.AbstractEventLoop, function: Callable[[Any], Coroutine[Any, Any, _Result]], argument: Any
-    ) -> _Result:
-        """Call a coroutine function in an event loop, and wait for its result.
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Make all calls in this event loop from now on."""
+        self._loop = loop
+
+    @property
+    def is_in_callback(self) -> bool:
+        """Whether the current task is a callback that the thread waits for, or was started by it."""
+        return self._waits and self.is_of_callback
+
+    @property
+    def is_of_callback(self) -> bool:
+        """Whether this is a callback that `make` or `make_here` calls, or was started by one, even if it has ended."""
+        return _callback.get() is self
+
+    def make_here(self, call: Callable[[], _Result]) -> _Result:
+        """In the thread: call a callback that is an ordinary function."""
+        token = _callback.set(self)
+        try:
+            return call()
+        finally:
+            _callback.reset(token)
+
+    def make(self, call: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result | None:
+        """In the thread: call a coroutine function in the event loop, and wait for its result.
+
+        Nothing is called in a loop that is closed, or was when the call was made.
 
         Raises:
-            LoopClosed: that event loop is closed, or will be before the call ends.
+            LoopClosed: the loop was closed before the call has ended.
             BaseException: what the call raised.
         """
-        if loop.is_closed():
-            raise LoopClosed
-        coroutine = function(argument)
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            log.warning("a callback of an AsyncConsumer is not called, because its event loop is closed")
+            return None
+        token = _callback.set(self)
+        coroutine = call()
+        self._waits = True  # before it begins
         try:
-            call = asyncio.run_coroutine_threadsafe(coroutine, loop)
+            at_work = self._at_work = asyncio.run_coroutine_threadsafe(coroutine, loop)
         except RuntimeError:  # it was closed since
             coroutine.close()
-            raise LoopClosed from None
-        self._at_work[call] = coroutine
+            self._waits = False
+            return None
+        finally:
+            _callback.reset(token)
+        at_work.add_done_callback(self._ended)
         try:
             if loop.is_closed():
-                self.fail()  # who closed it may not have seen this call
-            return await asyncio.wrap_future(call)
+                self.fail()  # what closed it may not have seen this call
+            while (submitted := self._submitted.get()) is not None:
+                submitted()
+            return cast(_Result, at_work.result())
+        except CancelledError:
+            raise WakerollError("the task of a callback was cancelled") from None
         finally:
-            del self._at_work[call]
-
-    def fail(self) -> None:
-        """End the waits for all calls at work: their loop is closed. Any thread may call it."""
-        for call, coroutine in list(self._at_work.items()):
-            with suppress(InvalidStateError):  # it has ended
-                call.set_exception(LoopClosed())
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 coroutine.close()  # or Python reports that nobody has awaited it
+
+    def submit(self, call: Callable[[], _Result]) -> "Future[_Result]":
+        """In the event loop: let the thread make a call while it waits for a callback; return its future result."""
+        future: Future[_Result] = Future()
+        self._submitted.put(lambda: answer(call, future))
+        return future
+
+    def fail(self) -> None:
+        """End the wait for a callback: its loop is closed. Any thread may call it."""
+        if (at_work := self._at_work) is not None:
+            with suppress(InvalidStateError):  # it has ended
+                at_work.set_exception(LoopClosed())
+
+    def _ended(self, _: "Future[Any]") -> None:
+        """Let the thread go on; in the event loop, like `submit`, so that no call comes behind this."""
+        self._waits = False
+        self._submitted.put(None)
+
+
+_callback: ContextVar[LoopCalls | None] = ContextVar("wakeroll_callback", default=None)
+"""The calls among which the current task is a callback."""
 
 
 class LoopWatch(Generic[_Owner]):

@@ -65,6 +65,8 @@ class _Waiting(NamedTuple):
     """The instance that commits."""
     until_s: float
     """When it gives up, by the monotonic clock."""
+    queues: tuple[Queue, ...] | None
+    """The queues that it is about; None: all."""
     answer: "SimpleQueue[bool]"
 
 
@@ -159,6 +161,10 @@ class Control:
         if self.is_away:
             self._ask(self._come_back)
 
+    def noticed(self) -> None:
+        """Note that the application works for its queues; it need not read."""
+        self._idle_s = 0.0
+
     def step_out(self, why: str) -> None:
         """Leave until `called` is called; `why` is the end of a sentence about the application."""
         self._ask(lambda: self._step_out(why))
@@ -237,6 +243,22 @@ class Control:
             self._will.note(give, offset)
         return counts
 
+    def processed(self) -> dict[Queue, int]:
+        """Return the offsets below which the queues are processed, as far as reading has begun."""
+        return self._ask(self._client.processed)
+
+    def give_of(self, queue: Queue) -> Give | None:
+        """Return the assignment of a queue that this client has, or drains; None if there is none."""
+        return self._client.give_of(queue)  # it reads one value, which needs no lock
+
+    def describe(self, give: Give, offset: int, text: str) -> None:
+        """Commit a text with this offset of an assignment, if that is what is committed."""
+        self._ask(lambda: self._client.describe(give, offset, text))
+
+    def progress(self, give: Give) -> int | None:
+        """Return how far an assignment is processed; None if it has ended, or reading has not begun."""
+        return self._client.progress(give)[0]  # it reads one value, which needs no lock
+
     def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
         """Report that the messages of an assignment have another leader epoch from this offset on; None: not known."""
         self._ask(lambda: self._client.note_leader_epoch(give, offset, leader_epoch))
@@ -249,19 +271,31 @@ class Control:
         """Report that the log of a queue lost its messages from this offset on; see `Client.go_back`."""
         self._ask(lambda: self._go_back(give, offset, leader_epoch))
 
-    def commit(self, timeout: float) -> bool:
+    def begin_commit(self, timeout: float, queues: Iterable[Queue] | None = None) -> "SimpleQueue[bool]":
+        """Commit processed messages of these queues, or of all.
+
+        Returns:
+            A queue that receives whether Kafka acknowledged them within `timeout` seconds.
+        """
+        answer: SimpleQueue[bool] = SimpleQueue()
+        if not self._has_joined:
+            answer.put(True)  # nothing was delivered
+            return answer
+        deadline = time.monotonic() + timeout
+        named = None if queues is None else tuple(queues)
+        self._ask(lambda: self._begin_commit(deadline, named, answer))
+        if self._waiting:
+            self.beside(lambda: self._flushes.do(self._flush))
+        return answer
+
+    def commit(self, timeout: float, queues: Iterable[Queue] | None = None) -> bool:
         """Commit processed messages; return whether Kafka acknowledged them within `timeout` seconds.
 
         Raises:
             WakerollError: the control thread failed, before the call or during it; its exception is the cause.
         """
-        if not self._has_joined:
-            return True  # nothing was delivered
         deadline = time.monotonic() + timeout
-        answer: SimpleQueue[bool] = SimpleQueue()
-        self._ask(lambda: self._begin_commit(deadline, answer))
-        if self._waiting:
-            self.beside(lambda: self._flushes.do(self._flush))
+        answer = self.begin_commit(timeout, queues)
         try:
             is_committed = answer.get(timeout=max(deadline - time.monotonic(), 0.0))
         except Empty:
@@ -285,6 +319,13 @@ class Control:
     def may_handle(self, give: Give) -> bool:
         """Return whether the application may handle a message of this assignment now; it may be draining."""
         return self._is_allowed(self._client.may_handle, give)
+
+    def sure_until_ms(self, most_ms: int) -> int:
+        """Return until when messages that may be delivered now still may be, unless `changed` is set before.
+
+        `most_ms`: longest time from now (ms). The result is by the SDK's clock.
+        """
+        return min(now_ms() + most_ms, self._client.patient_until_ms)
 
     def check(self) -> None:
         """Raise an error if this client's membership has ended.
@@ -397,11 +438,11 @@ class Control:
         with self._lock:
             return call()
 
-    def _begin_commit(self, until_s: float, answer: "SimpleQueue[bool]") -> None:
+    def _begin_commit(self, until_s: float, queues: tuple[Queue, ...] | None, answer: "SimpleQueue[bool]") -> None:
         life = self._client.instance_id
         if self._failure is None:  # otherwise nobody would hear the answer
-            self._do(self._client.commit(now_ms()))
-        self._waiting.append(_Waiting(life, until_s, answer))
+            self._do(self._client.commit(now_ms(), queues))
+        self._waiting.append(_Waiting(life, until_s, queues, answer))
         self._answer_commits()
 
     def _flush(self) -> None:
@@ -417,9 +458,9 @@ class Control:
         if not self._waiting:
             return
         client, now_s = self._client, time.monotonic()
-        is_committed = client.is_committed()
         waiting = []
         for one in self._waiting:
+            is_committed = client.is_committed(one.queues)
             has_ended = not one.life or client.instance_id != one.life or self._failure is not None
             if has_ended or now_s >= one.until_s or is_committed:
                 one.answer.put(bool(one.life) and client.instance_id == one.life and is_committed)
@@ -442,7 +483,7 @@ class Control:
                 deaf = inbox.is_deaf(self._client.session_timeout_ms)
                 with self._lock:
                     for decision in decisions:
-                        self._do(self._client.hear(decision, now_ms()))
+                        self._do(self._client.receive(decision, now_ms()))
                     self._do(self._client.on_time(now_ms()))
                     if inbox.was_replaced():
                         self._do(self._client.start_over())

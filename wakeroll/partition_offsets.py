@@ -77,12 +77,20 @@ class Positions:
             case "last":
                 return self._ask(dict.fromkeys(wanted, OFFSET_END))
             case EpochMs():
-                found = self._ask(dict.fromkeys(wanted, int(place)))
-                later = [queue for queue, offset in found.items() if offset == OFFSET_END]
-                return found | self._ask(dict.fromkeys(later, OFFSET_END))
+                return self.at_times(dict.fromkeys(wanted, place))
             case _:
                 self._refuse_outside(place, wanted)
                 return dict.fromkeys(wanted, place)
+
+    def at_times(self, times: Mapping[Queue, EpochMs]) -> dict[Queue, int]:
+        """Return for each queue the offset of the first message at or after a time; its end if there is none.
+
+        Raises:
+            NotReachable: Kafka does not return an offset for every queue.
+        """
+        found = self._ask({queue: int(time) for queue, time in times.items()})
+        later = [queue for queue, offset in found.items() if offset == OFFSET_END]
+        return found | self._ask(dict.fromkeys(later, OFFSET_END))
 
     def ranges(self, queues: Iterable[Queue]) -> dict[Queue, tuple[int, int]]:
         """Return the first offset and the end offset of those of these queues that Kafka returns offsets for now."""

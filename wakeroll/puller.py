@@ -120,7 +120,7 @@ class Puller:
             answer = self._heard.popleft()
             if isinstance(answer, Rejected) and answer.rule == "partition" and self._send_again(answer):
                 continue
-            ended = self._pulls.hear(answer)
+            ended = self._pulls.receive(answer)
             if ended is not None:
                 self._note(ended)
 

@@ -8,8 +8,6 @@ from wakeroll.reader import Reader
 from wakeroll_model.client_actions import Give
 from wakeroll_model.queue import Queue
 
-OnQueues = Callable[[list[Queue]], object]
-
 RETRY_S = 1.0
 """How long to wait before the query of a start offset that Kafka did not return is repeated (s)."""
 
@@ -21,7 +19,7 @@ class QueueStarts:
     coordinator, or the call of `on_assigned`. If something is raised, the next `begin` does what is left.
     """
 
-    def __init__(self, control: Control, reader: Reader, on_assigned: OnQueues | None) -> None:
+    def __init__(self, control: Control, reader: Reader, on_assigned: Callable[[list[Queue]], object]) -> None:
         """Begin without queues; `on_assigned` is called with queues of which reading has begun."""
         self._control = control
         self._reader = reader
@@ -57,17 +55,17 @@ class QueueStarts:
         self._reported = reading
         self._tell(reading)
 
-    def ended(self) -> list[Queue]:
-        """Return the queues that were begun and are not read any more, once, sorted."""
+    def ended(self) -> list[Give]:
+        """Return the assignments that were begun and are not read any more, once, sorted by queue."""
         reading = self._reader.assigned()
         kept = {queue: give for queue, give in self._reported.items() if reading.get(queue) == give}
-        ended = sorted(self._reported.keys() - kept.keys())
+        ended = [self._reported[queue] for queue in sorted(self._reported.keys() - kept.keys())]
         self._reported = kept
         return ended
 
     def _tell(self, reading: dict[Queue, Give]) -> None:
         begun = _differing(reading, self._told)
-        if self._on_assigned is not None and begun:
+        if begun:
             self.is_telling = True
             try:
                 self._on_assigned([give.queue for give in begun])

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import groupby
@@ -175,7 +175,7 @@ class Reader:
         known, offset = self._reached.get(give.queue, (give, 0))
         return offset if known == give else 0
 
-    def recover(self, in_hand: tuple[Give, int] | None = None) -> None:
+    def recover(self, in_hand: Iterable[tuple[Give, int]] = ()) -> None:
         """Read every queue from the first message on that is not processed.
 
         Call it after an exception that came at an unknown place, such as that of a signal handler: messages may have
@@ -183,15 +183,17 @@ class Reader:
         It may be interrupted too, and called again.
 
         Args:
-            in_hand: assignment and next offset of the message that the application has; its queue is read from there.
+            in_hand: assignments and next offsets of messages that the application has: their queues are read from
+                there.
         """
         free(self._pausing)
         reading = self._reading
         self._full.clear()
         self._gives = {(queue.topic, queue.queue_id): give for queue, give in reading.items()}
         self._positions = {queue: self.reached(give) for queue, give in reading.items()}
-        if in_hand is not None and reading.get(in_hand[0].queue) == in_hand[0]:
-            self._positions[in_hand[0].queue] = in_hand[1]
+        for give, offset in in_hand:
+            if reading.get(give.queue) == give:
+                self._positions[give.queue] = offset
         self.moves = []
         self._lost.clear()
         self._unproven.clear()
@@ -226,32 +228,6 @@ class Reader:
             self.moves = [move for move in self.moves if move.give.queue in self._reading]
         return stopped
 
-    def poll(self, timeout: float) -> tuple[Give, Message] | None:
-        """Return the next message and the assignment of its queue; wait at most `timeout` seconds.
-
-        Raises:
-            WakerollError: Kafka's client has failed permanently.
-        """
-        if self._lost or self._asked or self._stops_changed:
-            self._do_what_is_asked()
-            if self.moves:
-                return None  # the caller must know of them before the next message
-        message = self._consumer.poll(timeout)
-        if message is None:
-            return None
-        place = (message.topic(), message.partition())
-        give = self._gives.get(place)
-        if message.error() is not None:
-            self._refuse_fatal([message])
-            self._handle(message)
-            return None
-        if give is None:
-            return None
-        if message.leader_epoch() != self._leader_epochs[place] and not self._is_proven(give, [message]):
-            return None
-        self._positions[give.queue] = (message.offset() or 0) + 1
-        return give, message
-
     def take(self, most: int, timeout: float) -> list[tuple[Give, list[Message]]]:
         """Return the next messages by queue, each with its assignment; wait at most `timeout` seconds for the first.
 
@@ -285,6 +261,11 @@ class Reader:
         for message in others:  # an end of a queue comes after its messages
             self._handle(message)
         return runs
+
+    @property
+    def held_back(self) -> Container[Queue]:
+        """Queues that `hold_back` has named, and `go_on` has not."""
+        return self._full
 
     def hold_back(self, queues: list[Queue]) -> None:
         """Read no further messages of these queues, until `go_on`."""
@@ -337,7 +318,7 @@ class Reader:
         self._move([_at(queue, offset, None)])
 
     def position(self, queue: Queue) -> int:
-        """Return the offset of the next message that `poll` returns. Any thread may call it.
+        """Return the offset of the next message that `take` returns. Any thread may call it.
 
         Raises:
             InvalidUsage: the queue is not being read.

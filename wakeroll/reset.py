@@ -58,7 +58,7 @@ def queue_of(text: str) -> Queue:
     """Parse the name of a queue: a topic, a hyphen and a number.
 
     >>> queue_of("eu-orders-3")
-    Queue(topic='eu-orders', broker='', queue_id=3)
+    Queue(eu-orders-3)
 
     Raises:
         InvalidUsage: the text is not a topic and a number.

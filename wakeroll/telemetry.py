@@ -11,7 +11,7 @@ follow OpenTelemetry's semantic conventions for messaging.
 import functools
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -20,12 +20,13 @@ from opentelemetry import metrics, propagate, trace
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 
+from wakeroll.callbacks import is_async_function
 from wakeroll.consumer import Consumer
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import pairs_of, texts_of
 from wakeroll.origin import origin_of
 from wakeroll.push.outcomes import failed_in
-from wakeroll.push.workers import Handler, is_async
+from wakeroll.push.workers import AsyncHandler, Handler, Result
 
 __all__ = ["measure", "trace_properties", "traced"]
 
@@ -102,7 +103,7 @@ def traced(handler: Handler, group_id: str, *, provider: TracerProvider | None =
     tracer = trace.get_tracer("wakeroll", tracer_provider=provider)
 
     @contextmanager
-    def span_of(messages: list[Message]) -> Iterator[Callable[[object], object]]:
+    def span_of(messages: list[Message]) -> Iterator[Callable[[Result], Result]]:
         first = origin_of(messages[0])
         attributes: dict[str, str | int] = {
             "messaging.system": SYSTEM,
@@ -121,20 +122,22 @@ def traced(handler: Handler, group_id: str, *, provider: TracerProvider | None =
         ) as span:
             yield lambda result: _note(span, messages, result)
 
-    if is_async(handler):
-        call_async = cast("Callable[[list[Message]], Awaitable[object]]", handler)
+    if is_async_function(handler):
+        call_async = cast(AsyncHandler, handler)
 
         @functools.wraps(call_async)
-        async def handle_async(messages: list[Message]) -> object:
+        async def handle_async(messages: list[Message]) -> Result:
             with span_of(messages) as note:
                 return note(await call_async(messages))
 
         return handle_async
 
-    @functools.wraps(handler)
-    def handle(messages: list[Message]) -> object:
+    call = cast("Callable[[list[Message]], Result]", handler)
+
+    @functools.wraps(call)
+    def handle(messages: list[Message]) -> Result:
         with span_of(messages) as note:
-            return note(handler(messages))
+            return note(call(messages))
 
     return handle
 
@@ -146,7 +149,7 @@ def _link_to(message: Message) -> Link | None:
     return Link(context) if context.is_valid else None
 
 
-def _note(span: Span, messages: list[Message], result: object) -> object:
+def _note(span: Span, messages: list[Message], result: Result) -> Result:
     """Note the messages that failed, and return the result."""
     try:
         failed = failed_in(messages, result)

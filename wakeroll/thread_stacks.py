@@ -2,7 +2,11 @@
 
 import asyncio
 import sys
+import threading
 import traceback
+from collections import Counter
+from collections.abc import Container
+from types import CodeType, FrameType
 from typing import Any
 
 _FRAMES = 12
@@ -15,6 +19,23 @@ def stack_of(thread_id: int | None) -> str:
     if frame is None:
         return ""
     return "".join(traceback.format_stack(frame)[-_FRAMES:]).rstrip()
+
+
+def name_of(thread_id: int) -> str:
+    """Return the name of a thread; its number if it has ended."""
+    return next((one.name for one in threading.enumerate() if one.ident == thread_id), str(thread_id))
+
+
+def calls_of(one: object, codes: Container[CodeType]) -> dict[int, int]:
+    """Return the threads that are in a method of an object -> how often each is, for the methods with these codes."""
+    calls: Counter[int] = Counter()
+    for thread_id, innermost in sys._current_frames().items():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if frame.f_code in codes and frame.f_locals.get("self") is one:
+                calls[thread_id] += 1
+            frame = frame.f_back
+    return calls
 
 
 def stack_of_task(task: "asyncio.Task[Any]") -> str:

@@ -1,14 +1,10 @@
 """The figures of a soak, and their chapter."""
 
-from pathlib import Path
-
 from msgspec import Struct
 
-from bench.latency_figures import Latency
 from bench.machine import Machine
-from bench.text_tables import table
-
-SOAK = Path(__file__).parent.parent / "soak.json"
+from bench.text_tables import Columns, table, table_of, whole_ms
+from bench.timings import Latency
 
 
 class Window(Struct, frozen=True):
@@ -63,7 +59,7 @@ class Claim(Struct, frozen=True):
 
 
 class Soak(Struct, frozen=True):
-    """What `python -m bench.soak` found."""
+    """What `soak` found."""
 
     machine: Machine
     minutes: float
@@ -96,32 +92,37 @@ class Soak(Struct, frozen=True):
         return [claim for claim in self.claims if not claim.holds]
 
 
-def section(found: Soak | None) -> str:
+_WINDOWS: Columns[Window] = (
+    ("until, min", lambda one: f"{one.until_s / 60:.1f}"),
+    ("clients", lambda one: f"{one.clients:,}"),
+    ("load", lambda one: f"{one.load:.1f}"),
+    ("assignment p50", lambda one: whole_ms(one.heartbeat.p50_ms)),
+    ("p99", lambda one: whole_ms(one.heartbeat.p99_ms)),
+    ("delivery p50", lambda one: whole_ms(one.delivery.p50_ms)),
+    ("p99", lambda one: whole_ms(one.delivery.p99_ms)),
+    ("repeated", lambda one: f"{one.repeated:,}"),
+    ("files of tables", lambda one: f"{one.home_files:,}"),
+    ("MiB", lambda one: f"{one.home_mib:,.1f}"),
+    ("files of checkpoints", lambda one: f"{one.checkpoint_files:,}"),
+    ("MiB", lambda one: f"{one.checkpoint_mib:,.1f}"),
+)
+_CLAIMS: Columns[Claim] = (
+    ("claim", lambda one: one.what),
+    ("found", lambda one: one.found),
+    ("holds", lambda one: "yes" if one.holds else "**no**"),
+)
+
+
+def section(found: Soak) -> str:
     """Return the chapter of these figures."""
-    if found is None:
-        return 'Not measured yet: `make soak ARGS="--publish"`.\n'
     kinds = dict.fromkeys(one.kind for one in found.faults)
     counts = {kind: sum(one.kind == kind for one in found.faults) for kind in kinds}
     faults = ", ".join(f"{kind} ({count})" for kind, count in sorted(counts.items()))
     rebalances = ", ".join(f"{trigger} {count:,}" for trigger, count in found.rebalances.items())
-    heads = (
-        "until, min", "clients", "load", "assignment p50", "p99", "delivery p50", "p99", "repeated",
-        "files of tables", "MiB", "files of checkpoints", "MiB",
-    )  # fmt: skip
-    rows = [
-        (
-            f"{one.until_s / 60:.1f}", f"{one.clients:,}", f"{one.load:.1f}",
-            _ms(one.heartbeat.p50_ms), _ms(one.heartbeat.p99_ms), _ms(one.delivery.p50_ms), _ms(one.delivery.p99_ms),
-            f"{one.repeated:,}", f"{one.home_files:,}", f"{one.home_mib:,.1f}",
-            f"{one.checkpoint_files:,}", f"{one.checkpoint_mib:,.1f}",
-        )
-        for one in found.windows
-    ]  # fmt: skip
     names = list(found.windows[-1].memory_mib) if found.windows else []
     memory = [
         (f"{one.until_s / 60:.1f}", *(f"{one.memory_mib.get(name, 0):,.0f}" for name in names)) for one in found.windows
     ]
-    claims = [(claim.what, claim.found, "yes" if claim.holds else "**no**") for claim in found.claims]
     return f"""\
 `make soak` runs the whole system for {found.minutes:g} minutes on one machine: a broker, two coordinators
 (`run --replica a` and `b`, which also record), two observers, `serve`, a producer of {found.per_second} messages per
@@ -131,13 +132,13 @@ read and one for queries. With connections of its own, each would have nine thre
 A fault begins every {found.every_s:g} s; the order is that of seed {found.seed}. Everything was ready
 {found.ready_s:.0f} s after the start. Faults: {faults}. Rebalances by trigger: {rebalances}.
 
-{table(("claim", "found", "holds"), claims)}
+{table_of(_CLAIMS, found.claims)}
 
 *Assignment* is the time from a heartbeat's append to that of its assignment, by the broker's clock. *Delivery* is the
 time from a message's timestamp to its handling, including the times in which a killed or suspended consumer still
 owned its queue (sessions of 15 s). Of {found.stored:,} messages, {found.repeated:,} deliveries were repetitions.
 
-{table(heads, rows)}
+{table_of(_WINDOWS, found.windows)}
 
 Memory in MiB; shared pages are divided among the processes that share them:
 
@@ -145,7 +146,3 @@ Memory in MiB; shared pages are divided among the processes that share them:
 
 Measured on {found.machine.measured} with {found.machine.sentence_with_load}
 """
-
-
-def _ms(value: float) -> str:
-    return f"{value:,.0f} ms"

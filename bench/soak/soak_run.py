@@ -1,4 +1,7 @@
-"""A soak from its start to its claims."""
+"""A soak from its start to its claims: the whole system for some minutes with faults.
+
+The long one: ``make soak ARGS="--minutes 120 --clients 500 --per-process 50 --every 60 --publish"``.
+"""
 
 import heapq
 import itertools
@@ -8,7 +11,7 @@ import random
 import subprocess
 import sys
 import time
-import urllib.request
+from argparse import ArgumentTypeError, Namespace
 from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,14 +19,14 @@ from pathlib import Path
 
 from msgspec import structs
 
-from bench.latency_figures import latency_of
-from bench.machine import this_machine
+from bench.consumer_logs import ConsumerLogs
+from bench.decision_reader import QueueId
+from bench.frame import FIGURES, Bench, Chapter, NotMeasured, option, whole
 from bench.served_page import ServedPage
 from bench.soak.soak_faults import SUSPENDED_S, in_turn
-from bench.soak.soak_figures import Claim, Occurred, Soak, Window
-from bench.soak.soak_judge import HandledLogs, QueueId
-from bench.soak.soak_shape import Shape
-from bench.soak.soak_system import OBSERVERS, PAGE, REPLICAS, SoakSystem, coordinator
+from bench.soak.soak_figures import Claim, Occurred, Soak, Window, section
+from bench.soak.soak_system import OBSERVERS, PAGE, REPLICAS, Shape, SoakSystem, coordinator
+from bench.timings import latency_of
 from wakeroll.errors import WakerollError
 
 CONSUMED_S = 300.0
@@ -50,15 +53,13 @@ class _Agenda:
             heapq.heappop(self._due)[2]()
 
 
-def soak(folder: Path, shape: Shape, minutes: float, every_s: float, seed: int) -> Soak:
-    """Run the system with a fault every `every_s` seconds; return the figures and claims.
-
-    Raises:
-        WakerollError: the system could not be started.
-    """
-    machine, chance = this_machine(), random.Random(seed)
-    began_s = time.monotonic()
-    with SoakSystem(folder, shape) as system:
+def measure(given: Namespace) -> Soak:
+    """Run the system with a fault every so many seconds; return the figures and claims."""
+    shape = Shape(given.clients, given.per_process, given.per_second)
+    minutes, every_s = given.minutes, given.every
+    seed = random.randrange(10**6) if given.seed is None else given.seed
+    chance, began_s = random.Random(seed), time.monotonic()
+    with SoakSystem(given.folder, shape) as system:
         ready_s = time.monotonic() - began_s
         print(f"ready after {ready_s:.0f} s; seed {seed}", flush=True)
         start_ns = time.monotonic_ns()
@@ -82,7 +83,7 @@ def soak(folder: Path, shape: Shape, minutes: float, every_s: float, seed: int) 
     ]
     repeats = handled.repeats()
     return Soak(
-        machine, minutes, every_s, seed, shape.clients, len(shape.groups), len(system.queues), shape.per_second,
+        given.machine, minutes, every_s, seed, shape.clients, len(shape.groups), len(system.queues), shape.per_second,
         round(ready_s, 1), _with_deliveries(windows, handled, repeats, start_ns), faults,
         stored=sum(ends.values()),
         deliveries=sum(map(len, handled.deliveries.values())),
@@ -145,18 +146,10 @@ def _window(system: SoakSystem, until_s: float) -> Window:
     )  # fmt: skip
 
 
-def _with_deliveries(windows: list[Window], handled: HandledLogs, repeats: list[int], start_ns: int) -> list[Window]:
+def _with_deliveries(windows: list[Window], handled: ConsumerLogs, repeats: list[int], start_ns: int) -> list[Window]:
     """Complete the windows with what the consumers' logs show; what comes after the last one is left out."""
     bounds = [start_ns, *(start_ns + round(one.until_s * _NS) for one in windows)]
-    delays: list[list[int]] = [[] for _ in windows]
-    seen: set[tuple[str, int, int]] = set()
-    for (topic, queue_id), of_queue in handled.deliveries.items():
-        for one in sorted(of_queue, key=lambda one: one.handled.start_ns):
-            message = (topic, queue_id, one.handled.offset)
-            place = bisect_left(bounds, one.handled.start_ns) - 1
-            if message not in seen and 0 <= place < len(windows):
-                delays[place].append(one.delay_ms)
-            seen.add(message)
+    delays = handled.delays_ms(bounds)
     return [
         structs.replace(
             one,
@@ -193,8 +186,8 @@ def _page(system: SoakSystem) -> Claim:
     page.until_ready()
     health, deadline_s = {"state": "unknown"}, time.monotonic() + _PAGE_S
     while health["state"] != "live" and time.monotonic() < deadline_s:
-        with suppress(OSError), urllib.request.urlopen(f"{page.address}api/groups?limit=1", timeout=30) as answer:
-            health = json.load(answer)["health"]
+        with suppress(OSError, NotMeasured):
+            health = page.health()
         time.sleep(_POLL_S)
     holds = health["state"] == "live"
     found = "live" if holds else json.dumps(health)
@@ -230,3 +223,32 @@ def _files(folder: Path) -> tuple[int, float]:
             if path.is_file():
                 count, size = count + 1, size + path.stat().st_size
     return count, round(size / 2**20, 1)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 10_000:
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+BENCH = Bench(
+    "soak",
+    "The whole system with real consumers and a fault every 30 s: `make soak`.",
+    "five minutes",
+    measure,
+    options=(
+        option("--minutes", type=_number, default=5.0, help="with faults"),
+        option("--every", type=_number, default=30.0, help="seconds between two faults"),
+        option("--clients", type=whole, default=100, help="consumers at the start"),
+        option("--per-process", type=whole, default=10, help="consumers in one process"),
+        option("--per-second", type=whole, default=200, help="messages of all topics"),
+        option("--seed", type=int, default=None, help="of the faults' order; by chance"),
+        option("--publish", action="store_const", dest="json", const=FIGURES / "soak.json", help="write the page too"),
+    ),
+    chapters=(Chapter("A soak", section),),
+    figures=Soak,
+    file="soak.json",
+    problems=lambda found: [f"the claim does not hold: {one.what}; {one.found}" for one in found.broken],
+    publishes=False,
+)

@@ -2,25 +2,22 @@
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from confluent_kafka.admin import NewPartitions
 from msgspec import structs
 
-from bench.running_system import make_topic, settings_in
+from bench.consumer_logs import ConsumerLogs
+from bench.decision_reader import PublishedDecisions, QueueId
+from bench.frame import NotMeasured
+from bench.running_system import make_topic, settings_in, until
 from bench.served_page import ServedPage
-from bench.soak.soak_decisions import SoakDecisions
-from bench.soak.soak_judge import HandledLogs, QueueId
 from bench.soak.soak_processes import SoakProcesses
-from bench.soak.soak_shape import QUEUES, Shape
-from bench.soak.soak_traffic import SoakTraffic
+from bench.steady_load import SteadyTraffic
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import WakerollError
 from wakeroll_model.events import Configure
 from wakeroll_model.signing import DEV_KEYS
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
@@ -39,42 +36,52 @@ _SESSION_MS = 15_000
 _SESSION_OF_BROKER_MS = 20_000
 """After it was killed, the only broker returns when this session has ended (ms); Kafka's default is 9 s."""
 _LIMIT_S = 600.0
-_POLL_S = 0.1
+QUEUES = 32
+"""Of each topic at the start."""
+_GROUP_CLIENTS = 25
+"""Most clients of a group at the start."""
 
 
-class SoakFailed(WakerollError):
-    """The system did not do in time what it must do before faults begin; the message names the step."""
+class Shape(NamedTuple):
+    """How large a soak is."""
+
+    clients: int
+    """At the start."""
+    per_process: int
+    """Clients of a consumer process."""
+    per_second: int
+    """Messages of all topics together."""
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups, each of which reads the topic of the same name."""
+        return [f"soak-{number}" for number in range(-(-self.clients // _GROUP_CLIENTS))]
 
 
-class SoakSystem:
+class SoakSystem(ExitStack):
     """The processes of a soak during a `with` block; all of them end with it."""
 
     def __init__(self, folder: Path, shape: Shape) -> None:
         """Prepare; the folder must be empty or missing."""
+        super().__init__()
         self.shape = shape
         self.folder = folder
         # A broker that reports to its own controller too late is fenced, and disappears from the metadata of clients.
         settings = {"broker.session.timeout.ms": _SESSION_OF_BROKER_MS}
         self.broker = EmbeddedBroker(folder / "broker", heap="512m", fast_start=False, settings=settings)
         self.processes = SoakProcesses()
-        self.handled = HandledLogs()
+        self.handled = ConsumerLogs()
         self.queues: list[QueueId] = [(topic, number) for topic in shape.groups for number in range(QUEUES)]
         self._clients = 0
         self._logs: list[Path] = []
-        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         try:
             self._start()
         except BaseException:
-            self._stack.close()
+            self.close()
             raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     @property
     def consumer_processes(self) -> list[str]:
@@ -89,12 +96,12 @@ class SoakSystem:
     @property
     def writer(self) -> str:
         """The coordinator that writes the tables, by the latest status of both; the first one if neither does."""
-        told_ms = {}
+        written_ms = {}
         for replica in REPLICAS:
             status = read_status(self.settings.work_folder, replica)
             if status is not None and status.pid == self.processes.children[coordinator(replica)].pid:
-                told_ms[coordinator(replica)] = status.told_ms if RECORD in status.queries else 0
-        return max(told_ms, key=told_ms.__getitem__, default=coordinator(REPLICAS[0]))
+                written_ms[coordinator(replica)] = status.written_ms if RECORD in status.queries else 0
+        return max(written_ms, key=written_ms.__getitem__, default=coordinator(REPLICAS[0]))
 
     def add_clients(self) -> str:
         """Start one more consumer process; return its name."""
@@ -106,7 +113,7 @@ class SoakSystem:
         log = self.folder / "handled" / name.replace(" ", "-")
         log.parent.mkdir(parents=True, exist_ok=True)
         self._logs.append(log)
-        argv = [sys.executable, "-m", "bench.soak.soak_consumers", "--bootstrap", self.settings.bootstrap]
+        argv = [sys.executable, "-m", "bench.consumers", "--many", "--bootstrap", self.settings.bootstrap]
         argv += ["--prefix", self.settings.prefix, "--log", str(log), *members]
         self.processes.launch(
             name, Child(name, argv, log=self.settings.logs / f"{log.name}.log", env=os.environ, grace_s=60)
@@ -127,7 +134,7 @@ class SoakSystem:
         """Wake all suspended processes, start all that have ended, and wait until both coordinators decide again.
 
         Raises:
-            SoakFailed: a coordinator does not decide in time.
+            NotMeasured: a coordinator does not decide in time.
         """
         self.processes.wake_all()
         self.broker.start()
@@ -152,7 +159,7 @@ class SoakSystem:
             self.read_handled()
             return not self.handled.missing(ends)
 
-        with suppress(SoakFailed):  # the number of missing messages is the result
+        with suppress(NotMeasured):  # the number of missing messages is the result
             self._until("every message is handled", done, limit_s)
         return self.handled.missing(ends)
 
@@ -163,17 +170,17 @@ class SoakSystem:
             self.processes.stop(name)
 
     def _start(self) -> None:
-        self._stack.callback(self.broker.stop)
+        self.callback(self.broker.stop)
         self.broker.start()
         self.settings = settings_in(self.folder, "soak", self.broker)
         connection, settings = self.settings.connection, self.settings
         ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
         for topic in self.shape.groups:
             make_topic(connection, topic, QUEUES)
-        self.decisions = SoakDecisions(connection, settings.partitions)
+        self.decisions = PublishedDecisions(connection, settings.partitions)
         self.decisions.start()
-        self._stack.callback(self.decisions.close)
-        self._stack.callback(self.processes.end_all)
+        self.callback(self.decisions.close)
+        self.callback(self.processes.end_all)
         for name in OBSERVERS:
             child = LocalSystem(settings).observer
             child.log = settings.logs / f"{name.replace(' ', '-')}.log"
@@ -185,7 +192,7 @@ class SoakSystem:
         self.processes.launch(PAGE, ServedPage(settings, settings.logs / "serve.log"))
         self.probe = Probe(connection, self.shape.groups[0])
         self.probe.start()
-        self._stack.callback(self.probe.close)
+        self.callback(self.probe.close)
         for replica in REPLICAS:
             self._until_decides(replica)
         for group_id in self.shape.groups:
@@ -193,19 +200,15 @@ class SoakSystem:
         for _ in range(-(-self.shape.clients // self.shape.per_process)):
             self.add_clients()
         self._until("every queue has an owner", lambda: self.decisions.grants().keys() >= set(self.queues))
-        self.traffic = SoakTraffic(connection, self.queues, self.shape.per_second)
-        self._stack.callback(self.traffic.close)
+        self.traffic = SteadyTraffic(connection, self.queues, self.shape.per_second)
+        self.callback(self.traffic.close)
         self.traffic.start()
 
     def _until_decides(self, replica: str, after_ms: int = 0) -> None:
         self._until(f"replica {replica} decides", lambda: self.decisions.last_ms(replica) > after_ms)
 
     def _until(self, what: str, done: Callable[[], bool], limit_s: float = _LIMIT_S) -> None:
-        deadline_s = time.monotonic() + limit_s
-        while not done():
-            if time.monotonic() > deadline_s:
-                raise SoakFailed(f"not true within {limit_s:g} s: {what}; logs are in {self.settings.logs}")
-            time.sleep(_POLL_S)
+        until(what, done, limit_s, self.settings.logs)
 
 
 def coordinator(replica: str) -> str:

@@ -8,5 +8,5 @@ lock() {
 	uv pip compile --quiet --constraint constraints.txt --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --output-file "deploy/container/$1" "$2" $3
 }
-lock requirements.txt pyproject.toml "--extra spark --extra serve --extra s3"
+lock requirements.txt pyproject.toml "--extra spark --extra serve --extra oidc --extra s3"
 printf 'hatchling\nsetuptools\nwheel\n' | lock build-requirements.txt - ""

@@ -12,7 +12,7 @@ import sys
 from confluent_kafka import KafkaError, Message
 from drill_steps import Drill, DrillFailed, drill_parser, perform
 
-from wakeroll_pipeline.settings import load
+from wakeroll_pipeline.cli.settings_sources import load
 
 GROUP = "drill"
 INVALID = json.dumps({"type": "heartbeat", "group_id": GROUP, "client_id": "drill", "epoch": "none"})

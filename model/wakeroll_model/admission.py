@@ -22,8 +22,8 @@ def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
     detail = f"the shard has {turn.load.entities} groups; max_groups is {turn.limits.max_groups}"
     refused: list[AnyDecision] = [Rejected(rule="limit", detail=detail, group_id=group_id, client_id=client_id)]
     if isinstance(event, Heartbeat):
-        told = Fenced(group_id=group_id, client_id=event.client_id, instance_id=event.instance_id, reason="refused")
-        refused.append(told)
+        fenced = Fenced(group_id=group_id, client_id=event.client_id, instance_id=event.instance_id, reason="refused")
+        refused.append(fenced)
     return refused
 
 

@@ -9,7 +9,7 @@ from wakeroll_model.events import Arrival
 from wakeroll_model.filters import tags_code
 from wakeroll_model.queue import Queue
 
-_Said = tuple[str | None, tuple[tuple[str, str], ...] | None]
+_Filtered = tuple[str | None, tuple[tuple[str, str], ...] | None]
 """Tags and properties in an arrival; None where it does not carry them."""
 
 
@@ -56,7 +56,7 @@ class _Pending:
     """The arrivals of one queue, at most `config.MAX_TOLD`."""
 
     def __init__(self) -> None:
-        self._newest: dict[_Said, Arrival] = {}
+        self._newest: dict[_Filtered, Arrival] = {}
         self._hidden: dict[str, None] = {}
         """Fields that are left out."""
 
@@ -69,13 +69,13 @@ class _Pending:
         for hidden in (("properties",), ("tags", "tags_code")):
             if len(self._newest) > config.MAX_TOLD:
                 self._hidden |= dict.fromkeys(hidden)
-                told, self._newest = self.arrivals, {}
-                for one in told:
+                kept, self._newest = self.arrivals, {}
+                for one in kept:
                     self._put(structs.replace(one, **self._hidden))
 
     def _put(self, arrival: Arrival) -> None:
         properties = None if arrival.properties is None else tuple(sorted(arrival.properties.items()))
-        said: _Said = arrival.tags, properties
-        before = self._newest.get(said)
+        filtered: _Filtered = arrival.tags, properties
+        before = self._newest.get(filtered)
         if before is None or before.next_offset < arrival.next_offset:
-            self._newest[said] = arrival
+            self._newest[filtered] = arrival

@@ -1,10 +1,11 @@
-"""Limits of one decision: how many queues fit into an assignment, and how much a rebalance lists."""
+"""Limits of decisions: how many queues fit into one assignment or into those of a group, and what a rebalance lists."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from wakeroll_model import config
+from wakeroll_model.config import Limits
 from wakeroll_model.decisions import AssignedQueue, Start
 from wakeroll_model.group import Group, Member
 from wakeroll_model.queue import Queue
@@ -20,7 +21,7 @@ UNCOUNTED_BYTES = len(_encode(_WITH_LEADER_EPOCH)) + len(",") - _WITHOUT_NAMES_B
 queues that fit must stay the same when a log is decided again. `decision_sizes` adds them."""
 
 MAX_QUEUE_BYTES = _WITHOUT_NAMES_BYTES + 249 + 2 * 255
-"""Most bytes of one queue in an assignment: the longest topic, and the longest broker with each character escaped."""
+"""Maximum bytes of a queue in an assignment: the longest topic, and the longest broker with each character escaped."""
 ALWAYS_FIT = config.MAX_SHARE_BYTES // MAX_QUEUE_BYTES
 """Number of queues that fit into an assignment whatever their names are."""
 
@@ -64,6 +65,24 @@ class AssignmentRoom:
         if client_id not in self._shares:
             self._shares[client_id] = Share(owned)
         return self._shares[client_id].take(queue)
+
+
+class BroadcastRoom:
+    """How many more queues the members of a broadcasting group may have together, while queues come and go."""
+
+    def __init__(self, group: Group, limits: Limits) -> None:
+        """Count the queues that the members have now."""
+        self.left = limits.max_broadcast * group.limit_times - held(group)
+        """Number of queues; below 0 if the limit was lowered."""
+
+    def take(self, queues: int) -> None:
+        """Note that the members have so many queues more; fewer if it is below 0."""
+        self.left -= queues
+
+
+def held(group: Group) -> int:
+    """Return how many queues the members of a broadcasting group have together."""
+    return sum(len(member.owned) for member in group.members.values())
 
 
 def fitting(queues: Iterable[Queue]) -> Iterator[Queue]:

@@ -34,7 +34,7 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
         member = group.members[client_id]
         revoke = sorted({*member.revoking, *assignment_limits.first_claims(claims.get(client_id, ()), member.owned)})
         member.sent_epoch = group.epoch
-        turn.say(
+        turn.emit(
             Assignment(
                 group_id=group.group_id,
                 client_id=client_id,
@@ -42,8 +42,8 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
                 epoch=group.epoch,
                 queues=_bounded(
                     (
-                        AssignedQueue(queue, given, sharing.start(group, client_id, queue))
-                        for queue, given in sorted(member.owned.items())
+                        AssignedQueue(queue, assigned_epoch, sharing.start(group, client_id, queue))
+                        for queue, assigned_epoch in sorted(member.owned.items())
                         if queue not in member.revoking
                     ),
                     len(member.owned),

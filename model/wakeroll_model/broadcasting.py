@@ -7,11 +7,11 @@ them either since its #8483). Each client has offsets of its own. This module im
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
-from wakeroll_model import assignment_limits, config, own_offsets
-from wakeroll_model.broadcast_room import held
+from wakeroll_model import assignment_limits, broadcast_offsets, config
+from wakeroll_model.assignment_limits import held
 from wakeroll_model.decisions import How, Start, Trigger
 from wakeroll_model.events import Ahead, Heartbeat, Reset
-from wakeroll_model.group import Group, Member, OwnOffsets
+from wakeroll_model.group import BroadcastOffsets, Group, Member
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import is_retry_topic
@@ -49,13 +49,13 @@ def join(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     group, client_id = turn.group, beat.client_id
     group.target = {}  # if the group was empty, it may have the target of a clustering group, which does not apply
     group.epoch = max(group.epoch, 1)  # no assignment is made in epoch 0; it means "claimed"
-    group.own_offsets.setdefault(client_id, OwnOffsets()).left_ms = -1
+    group.broadcast_offsets.setdefault(client_id, BroadcastOffsets()).left_ms = -1
     if group.loss is not None:
         claimed = sorted({queue for queue in beat.owned if queue.topic in member.subscriptions})
-        reset_epochs = group.own_offsets[client_id].reset_epochs
+        reset_epochs = group.broadcast_offsets[client_id].reset_epochs
         for queue in islice(assignment_limits.fitting(claimed), max(0, turn.broadcast_room.left)):
             member.owned[queue] = group.epoch if reset_epochs.get(queue, -1) > member.shown_epoch else 0
-        own_offsets.note_given(group.own_offsets[client_id], member.owned)
+        broadcast_offsets.note_assigned(group.broadcast_offsets[client_id], member.owned)
         turn.broadcast_room.take(len(member.owned))
     _give(turn, client_id)
     return sending((client_id,))
@@ -80,12 +80,12 @@ def leave(turn: Turn, client_id: str, how: How) -> Outcome:
     group = turn.group
     turn.broadcast_room.take(-len(group.members[client_id].owned))
     group.members[client_id].owned.clear()
-    own = group.own_offsets.get(client_id)
+    own = group.broadcast_offsets.get(client_id)
     if own is None:
         return NOTHING
     own.left_ms = turn.moment.now_ms
     if not own.offsets and not own.awaited:
-        del group.own_offsets[client_id]
+        del group.broadcast_offsets[client_id]
     group.remind(turn.moment.now_ms + turn.forget_ms)
     return NOTHING
 
@@ -126,7 +126,7 @@ def follow_target(turn: Turn) -> Outcome:
 
 def start(group: Group, client_id: str, queue: Queue) -> Start:
     """Return where a member starts a queue: at its own committed offset, else by its consume_from."""
-    return own_offsets.start(group, client_id, queue)
+    return broadcast_offsets.start(group, client_id, queue)
 
 
 def committer(group: Group, client_id: str, queue: Queue) -> str | None:
@@ -136,18 +136,18 @@ def committer(group: Group, client_id: str, queue: Queue) -> str | None:
 
 def is_known(group: Group, client_id: str) -> bool:
     """Return whether the client is a member, or left offsets when it left."""
-    return client_id in group.own_offsets
+    return client_id in group.broadcast_offsets
 
 
 def committed(group: Group, client_id: str) -> Mapping[Queue, int]:
     """Return the offsets of the client."""
-    own = group.own_offsets.get(client_id)
+    own = group.broadcast_offsets.get(client_id)
     return {} if own is None else own.offsets
 
 
 def leader_epochs(group: Group, client_id: str) -> Mapping[Queue, int]:
     """Return the leader epochs of the client's offsets."""
-    own = group.own_offsets.get(client_id)
+    own = group.broadcast_offsets.get(client_id)
     return {} if own is None else own.leader_epochs
 
 
@@ -165,12 +165,12 @@ def commit(
     turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None, ahead: tuple[Ahead, ...]
 ) -> None:
     """Store a commit as the offset of its client."""
-    own_offsets.commit(turn.group.own_offsets[client_id], queue, offset, leader_epoch)
+    broadcast_offsets.commit(turn.group.broadcast_offsets[client_id], queue, offset, leader_epoch)
 
 
 def wrong_reset(turn: Turn, event: Reset) -> str:
     """Return why a reset sets too many offsets, one per queue and client; empty if it does not."""
-    clients, queues, most = len(turn.group.own_offsets), len(event.offsets), turn.limits.max_broadcast
+    clients, queues, most = len(turn.group.broadcast_offsets), len(event.offsets), turn.limits.max_broadcast
     if clients * queues <= most:
         return ""
     return f"{queues} queues of {clients} clients have {clients * queues} offsets; expected at most {most} in one reset"
@@ -183,19 +183,19 @@ def describe_reset(group: Group, queues: int) -> tuple[str, int]:
 
 def has_offset(group: Group, queue: Queue) -> bool:
     """Return whether any client has a committed offset of a queue."""
-    return any(queue in own.offsets for own in group.own_offsets.values())
+    return any(queue in own.offsets for own in group.broadcast_offsets.values())
 
 
 def delete_offset(turn: Turn, queue: Queue, why: str, by: str) -> None:
     """Delete the offset of each client that has one."""
-    for client_id in [name for name, own in turn.group.own_offsets.items() if queue in own.offsets]:
-        own_offsets.delete(turn, queue, client_id, why, by)
+    for client_id in [name for name, own in turn.group.broadcast_offsets.items() if queue in own.offsets]:
+        broadcast_offsets.delete(turn, queue, client_id, why, by)
 
 
 def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset[str]:
     """Set the offset of each known client; return the clients that must be sent their assignment."""
-    clients = sorted(turn.group.own_offsets)
-    return frozenset().union(*[own_offsets.reset(turn, queue, offset, name, why, by) for name in clients])
+    clients = sorted(turn.group.broadcast_offsets)
+    return frozenset().union(*[broadcast_offsets.reset(turn, queue, offset, name, why, by) for name in clients])
 
 
 # --- the queues of a member ---
@@ -211,20 +211,20 @@ def _give(turn: Turn, client_id: str) -> Outcome:
         # others.
         group.stale = True
         group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
-    own = group.own_offsets[client_id]
+    own = group.broadcast_offsets[client_id]
     if turn.level >= 3:
         _note_awaited(turn, own, member)
     if wanted == member.owned.keys():
         return NOTHING
     turn.broadcast_room.take(len(wanted) - len(member.owned))
-    consumed = own_offsets.consumed_topics(own).union(own.awaited)
+    consumed = broadcast_offsets.consumed_topics(own).union(own.awaited)
     for queue in member.owned.keys() - wanted:
         del member.owned[queue]
     for queue in sorted(wanted - member.owned.keys()):
         member.owned[queue] = group.epoch
-        if queue.topic in consumed and not own_offsets.was_given(own, queue) and queue not in own.offsets:
+        if queue.topic in consumed and not broadcast_offsets.was_assigned(own, queue) and queue not in own.offsets:
             own.added[queue] = group.epoch
-    own_offsets.note_given(own, member.owned)
+    broadcast_offsets.note_assigned(own, member.owned)
     if own.awaited:
         own.awaited = sorted(set(own.awaited) - {queue.topic for queue in member.owned})
     if is_limited:
@@ -233,7 +233,7 @@ def _give(turn: Turn, client_id: str) -> Outcome:
     return sending((client_id,))
 
 
-def _note_awaited(turn: Turn, own: OwnOffsets, member: Member) -> None:
+def _note_awaited(turn: Turn, own: BroadcastOffsets, member: Member) -> None:
     """Note which topics of a member do not exist now; forget those that it does not subscribe any more."""
     awaited = {topic for topic in member.subscriptions if topic in own.awaited or turn.routes.queues(topic) == ()}
     own.awaited = sorted(awaited)

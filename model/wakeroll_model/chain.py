@@ -82,8 +82,8 @@ def hash_of_line(line: Line, before: str) -> str:
         line: the line; its `line_hash` does not count.
         before: `line_hash` of the line before; empty before the first.
     """
-    said = msgspec.json.encode(msgspec.structs.replace(line, line_hash=""))
-    return sha256(before.encode() + b"\n" + said).hexdigest()
+    body = msgspec.json.encode(msgspec.structs.replace(line, line_hash=""))
+    return sha256(before.encode() + b"\n" + body).hexdigest()
 
 
 def linked(line: Line, before: str) -> Line:

@@ -19,7 +19,7 @@ def accept(turn: Turn, beat: Heartbeat, member: Member, *, target_stands: bool) 
     no heartbeat yet.
 
     A queue of a topic that the claimant does not subscribe any more is revoked: the claimant is draining it. A queue
-    that its topic's route lacks cannot be claimed, and the claimant is told to release it. If the route has the queue
+    that its topic's route lacks cannot be claimed, and the claimant is sent its revocation. If the route has the queue
     again later, a claim of it is accepted and the queue is revoked first.
 
     Args:
@@ -38,11 +38,11 @@ def accept(turn: Turn, beat: Heartbeat, member: Member, *, target_stands: bool) 
             if not room.take(beat.client_id, queue):
                 break
             is_reset = group.reset_epochs.get(queue, -1) > beat.epoch
-            by_default = beat.client_id if queue.topic in member.subscriptions else None
-            is_unwanted = target_stands and group.target.get(queue, by_default) != beat.client_id
-            goes_back = is_unwanted or member.sent_epoch >= 0
-            grant(turn, queue, beat.client_id, group.epoch if is_reset and not goes_back else 0)
-            if goes_back:
+            without_target = beat.client_id if queue.topic in member.subscriptions else None
+            has_next_owner = target_stands and group.target.get(queue, without_target) != beat.client_id
+            is_revoked = has_next_owner or member.sent_epoch >= 0
+            grant(turn, queue, beat.client_id, group.epoch if is_reset and not is_revoked else 0)
+            if is_revoked:
                 outcomes.append(revoke(turn, [queue]))
                 member.revoking[queue].was_reset = is_reset
             elif is_reset:
@@ -59,5 +59,5 @@ def withdraw(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     if len(beat.owned) >= len(member.owned) or beat.epoch < turn.group.epoch - turn.group.epoch % ERA_EPOCHS:
         return NOTHING
     owned = frozenset(beat.owned)
-    claimed = sorted(queue for queue, given in member.owned.items() if given == 0 and queue not in owned)
+    claimed = sorted(queue for queue, epoch in member.owned.items() if epoch == 0 and queue not in owned)
     return free(turn, {queue: "removed" for queue in claimed if queue not in member.revoking})

@@ -114,7 +114,7 @@ class Client:
         self._former: Unregister | None = None
         """The event that ends the instance before, until it was sent a second time or an assignment shows its end."""
         self._leaving = False
-        self._was_deaf = False
+        self._was_lagging = False
         """Whether the client could not read its inbox for a session while it had no queues."""
         self._holding = Holding(self._filter_of)
         self.others: tuple[OtherFilter, ...] = ()
@@ -131,7 +131,7 @@ class Client:
         self._stated_ms = 0
         """When the current session timeout was received: no earlier heartbeat states it."""
         self._doubted_ms = 0
-        """When a commit was rejected, or a coordinator of another era was heard: commits until then may be lost."""
+        """When a commit was rejected, or a decision of another era was received: commits until then may be lost."""
         self._session_before_ms = config.SESSION_TIMEOUT_MS
         """Session timeout in the acknowledged heartbeat, if that was sent before `_stated_ms`."""
         self._seen: dict[str, tuple[int, int]] = {}
@@ -158,7 +158,7 @@ class Client:
         self.epoch = self.round = -1
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = self._session_before_ms = config.SESSION_TIMEOUT_MS
-        self._leaving = self._was_deaf = False
+        self._leaving = self._was_lagging = False
         self._describes, self._describes_until_ms = True, NEVER_MS
         self._acknowledged_ms = self._stated_ms = now_ms
         return [*former, self._heartbeat(now_ms)]
@@ -196,7 +196,7 @@ class Client:
 
     # --- input ---
 
-    def hear(self, decision: AnyDecision, now_ms: int) -> list[Output]:
+    def receive(self, decision: AnyDecision, now_ms: int) -> list[Output]:
         """Process a decision from the inbox; ignore one that is repeated, outdated or meant for another instance.
 
         The sink delivers at least once. A client reads one partition of the inbox, so the order of a shard, (era, seq),
@@ -211,7 +211,7 @@ class Client:
             return silent
         match decision:
             case Assignment() if self._is_mine(decision) and self._is_in and decision.epoch >= self.epoch:
-                return self._drop("deaf") if self._was_deaf else self._obey(decision, now_ms)
+                return self._drop("deaf") if self._was_lagging else self._obey(decision, now_ms)
             case Fenced() if self._is_mine(decision):
                 return self._drop("left" if self._leaving else decision.reason, decision.by)
             case Rejected() if self._is_about_me(decision):
@@ -304,9 +304,13 @@ class Client:
         )
         return [Send(event, now_ms)]
 
-    def commit(self, now_ms: int) -> list[Output]:
-        """Commit processed messages; nothing is sent if nothing is new."""
-        return self._if_silent(now_ms) or self._commit(now_ms)
+    def commit(self, now_ms: int, queues: Iterable[Queue] | None = None) -> list[Output]:
+        """Commit processed messages of these queues, or of all; nothing is sent if nothing is new."""
+        return self._if_silent(now_ms) or self._commit(now_ms, queues)
+
+    def describe(self, give: Give, offset: int, text: str) -> None:
+        """Commit a text with this offset of an assignment, if that is what is committed."""
+        self._holding.describe(give, offset, text)
 
     def released(self, queues: Iterable[Queue], now_ms: int) -> list[Output]:
         """Release drained queues: commit them, send a heartbeat, then read those that are assigned again.
@@ -364,7 +368,7 @@ class Client:
         """
         if self._is_in and self._holding.queues():
             return self._drop("deaf")
-        self._was_deaf = self._is_in
+        self._was_lagging = self._is_in
         return []
 
     def start_over(self) -> list[Output]:
@@ -384,10 +388,24 @@ class Client:
         """Return when `on_time` next has work to do, unless another call comes before."""
         if not self._is_in:
             return NEVER_MS
-        due = [self._sent_ms + self.heartbeat_ms, self._patient_until_ms + 1]
+        due = [self._sent_ms + self.heartbeat_ms, self.patient_until_ms + 1]
         if self._holding.news(starts_only=not self._commits_itself):
             due.append(self._commit_due_ms)
         return min(due)
+
+    @property
+    def patient_until_ms(self) -> int:
+        """Until when the client acts, by its own clock: it stops before its session ends at the coordinator.
+
+        A longer session timeout counts at once. A shorter one counts from `_stated_ms`, the earliest time at which a
+        heartbeat can have stated it. Until then the coordinator counts the longer one from the last heartbeat that it
+        has.
+        """
+        until_ms = self._acknowledged_ms + self.session_timeout_ms
+        if self._acknowledged_ms < self._stated_ms and self.session_timeout_ms < self._session_before_ms:
+            until_ms = self._stated_ms + self.session_timeout_ms
+            until_ms = min(until_ms, self._acknowledged_ms + self._session_before_ms)
+        return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
 
     def may_hand_out(self, give: Give, now_ms: int) -> bool:
         """Return whether a message of this assignment may still go to the application; called before each message.
@@ -412,9 +430,17 @@ class Client:
         """Return the committed offsets of this client's queues: those assigned with them, and those acknowledged."""
         return self._holding.commits()
 
-    def is_committed(self) -> bool:
-        """Return whether Kafka has the commits of all processed messages."""
-        return not self._holding.news()
+    def is_committed(self, queues: Iterable[Queue] | None = None) -> bool:
+        """Return whether Kafka has the commits of all processed messages, of these queues or of all."""
+        return not self._holding.news(queues)
+
+    def processed(self) -> dict[Queue, int]:
+        """Return the offsets below which the queues are processed, as far as reading has begun."""
+        return self._holding.processed()
+
+    def give_of(self, queue: Queue) -> Give | None:
+        """Return the assignment of a queue that this client has, or drains; None if there is none."""
+        return self._holding.give_of(queue)
 
     def draining(self) -> list[Queue]:
         """Return the queues that were revoked and are not yet released."""
@@ -500,7 +526,7 @@ class Client:
         aligned = self._holding.align(
             assigned
             for assigned in assignment.queues
-            if assigned.queue not in revoke and (assigned.given or not claims or assigned.queue in held)
+            if assigned.queue not in revoke and (assigned.assigned_epoch or not claims or assigned.queue in held)
         )
         outputs: list[Output] = []
         others = tuple(assignment.others or ())
@@ -586,22 +612,8 @@ class Client:
         )
         return Send(beat, now_ms)
 
-    @property
-    def _patient_until_ms(self) -> int:
-        """Until when the client acts, by its own clock: it stops before its session ends at the coordinator.
-
-        A longer session timeout counts at once. A shorter one counts from `_stated_ms`, the earliest time at which a
-        heartbeat can have stated it. Until then the coordinator counts the longer one from the last heartbeat that it
-        has.
-        """
-        until_ms = self._acknowledged_ms + self.session_timeout_ms
-        if self._acknowledged_ms < self._stated_ms and self.session_timeout_ms < self._session_before_ms:
-            until_ms = self._stated_ms + self.session_timeout_ms
-            until_ms = min(until_ms, self._acknowledged_ms + self._session_before_ms)
-        return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
-
     def _is_silent(self, now_ms: int) -> bool:
-        return now_ms > self._patient_until_ms
+        return now_ms > self.patient_until_ms
 
     def _if_silent(self, now_ms: int) -> list[Output]:
         """Drop everything if the coordinator may have evicted this instance; checked before any other work."""

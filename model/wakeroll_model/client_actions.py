@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wakeroll_model.decisions import FencedReason, OtherFilter, Start
 from wakeroll_model.events import Commit, Failures, Heartbeat, Report, Unregister
@@ -29,10 +29,10 @@ class Give(Struct, frozen=True):
 
     queue: Queue
     start: Start
-    given: int
+    assigned_epoch: int = field(name="given")
     """Epoch of the assignment."""
     instance_id: str
-    """The instance that the queue is assigned to; with `given` it identifies one assignment of a queue."""
+    """The instance that the queue is assigned to; with `assigned_epoch` it identifies one assignment of a queue."""
 
 
 class Take(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Set
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from wakeroll_model import config, offsets_by_filter
 from wakeroll_model.client_actions import Give
@@ -16,7 +16,7 @@ class ClientQueue(Struct):
     """A queue, from its assignment to its release."""
 
     give: Give
-    given: int
+    assigned_epoch: int = field(name="given")
     """The newest epoch in which the queue is known to be assigned."""
     acknowledged: int | None
     """The committed offset; None if this client knows of none."""
@@ -70,6 +70,8 @@ class Holding:
         """Begin with copies of these queues; `filter_of` returns the client's filter of a topic."""
         self._held: dict[Queue, ClientQueue] = {queue.give.queue: structs.replace(queue) for queue in queues}
         self._filter_of = filter_of
+        self._texts: dict[Queue, tuple[Give, int, str]] = {}
+        """Texts that the application commits, each with the offset that it belongs to. A last will has none."""
         self.changes = 0
         """Number of changes so far, besides those of `finish` and `keep`."""
 
@@ -100,6 +102,15 @@ class Holding:
         held = self._by(give)
         return (None, None) if held is None else (held.done, held.kept)
 
+    def processed(self) -> dict[Queue, int]:
+        """Return the offsets below which the queues are processed, as far as reading has begun."""
+        return {queue: held.done for queue, held in self._held.items() if held.done is not None}
+
+    def give_of(self, queue: Queue) -> Give | None:
+        """Return the assignment of a queue; None if there is none."""
+        held = self._held.get(queue)
+        return None if held is None else held.give
+
     def is_readable(self, give: Give) -> bool:
         """Return whether this assignment is in force and not draining."""
         held = self._by(give)
@@ -119,7 +130,7 @@ class Holding:
         A queue that was assigned again has none: its new start counts, not the progress of the old assignment.
         """
         news, room = [], config.MAX_AHEAD_SENT_BYTES
-        for queue in self._held if queues is None else queues:
+        for queue in self._held if queues is None else self._held.keys() & set(queues):
             held = self._held[queue]
             offset = held.least if starts_only else held.done
             if offset is None or held.outdated:
@@ -138,9 +149,14 @@ class Holding:
                         offset=offset,
                         leader_epoch=held.leader_epoch_at(offset),
                         ahead=ahead if room >= 0 else (),
+                        metadata=self._text_at(held, offset),
                     )
                 )
         return sorted(news, key=lambda entry: entry.queue)
+
+    def _text_at(self, held: ClientQueue, offset: int) -> str:
+        give, at, text = self._texts.get(held.give.queue, (None, 0, ""))
+        return text if give == held.give and at == offset else ""
 
     def _split(self, queue: Queue, held: ClientQueue, done: int) -> tuple[int, tuple[Ahead, ...]]:
         """Return the offset to commit for a queue that is processed up to `done`, and the progress beyond it."""
@@ -165,8 +181,8 @@ class Holding:
             if assigned is not None and assigned.start.offset is None and held.least is not None:
                 # First offsets are committed. A coordinator that has no offset has lost it, and has not assigned the
                 # queue again.
-                held.given = max(held.given, assigned.given)
-            following = assigned if assigned and assigned.given > held.given else None
+                held.assigned_epoch = max(held.assigned_epoch, assigned.assigned_epoch)
+            following = assigned if assigned and assigned.assigned_epoch > held.assigned_epoch else None
             held.outdated |= following is not None
             if held.draining:  # drain it to its end: the application does not know of the assignments in between
                 changed |= held.following != following
@@ -179,9 +195,9 @@ class Holding:
     def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
         """Add a queue that the client did not have, for this instance."""
         self.changes += 1
-        give = Give(assigned.queue, assigned.start, assigned.given, instance_id)
+        give = Give(assigned.queue, assigned.start, assigned.assigned_epoch, instance_id)
         self._held[assigned.queue] = ClientQueue(
-            give, assigned.given, assigned.start.offset, ahead=assigned.start.ahead
+            give, assigned.assigned_epoch, assigned.start.offset, ahead=assigned.start.ahead
         )
         return give
 
@@ -260,6 +276,10 @@ class Holding:
         held.done = offset
         return True
 
+    def describe(self, give: Give, offset: int, text: str) -> None:
+        """Commit a text with this offset of an assignment."""
+        self._texts[give.queue] = give, offset, text
+
     def keep(self, give: Give, offset: int | None) -> None:
         """Let no commit of this assignment pass an offset; None: all that was read may be passed."""
         held = self._by(give)
@@ -287,7 +307,7 @@ class Holding:
         self.changes += 1
         for entry in offsets:
             held = self._held.get(entry.queue)
-            if held is None or epoch < held.given or _is_before(entry.leader_epoch, held.since_epoch):
+            if held is None or epoch < held.assigned_epoch or _is_before(entry.leader_epoch, held.since_epoch):
                 continue
             held.least = held.acknowledged = max(held.acknowledged or 0, entry.offset)
             held.leader_epochs = _from(held.leader_epochs, entry.offset)

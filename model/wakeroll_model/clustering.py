@@ -5,7 +5,15 @@ This module implements `modes.Sharing`.
 
 from collections.abc import Collection, Mapping
 
-from wakeroll_model import claims, doubtful_commits, handover, offsets_by_filter, ownership, releases, shared_offsets
+from wakeroll_model import (
+    claims,
+    clustering_offsets,
+    doubtful_commits,
+    handover,
+    offsets_by_filter,
+    ownership,
+    releases,
+)
 from wakeroll_model.decisions import How, Start, Trigger
 from wakeroll_model.events import Ahead, Heartbeat, Reset
 from wakeroll_model.group import Group, Member
@@ -69,7 +77,7 @@ def follow_target(turn: Turn) -> Outcome:
 
 def start(group: Group, client_id: str, queue: Queue) -> Start:
     """Return where a member starts a queue: at the committed offset, else by its consume_from."""
-    return shared_offsets.start(group, client_id, queue)
+    return clustering_offsets.start(group, client_id, queue)
 
 
 def committer(group: Group, client_id: str, queue: Queue) -> str | None:
@@ -106,7 +114,7 @@ def commit(
     turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None, ahead: tuple[Ahead, ...]
 ) -> None:
     """Store a commit as the offset of the group."""
-    shared_offsets.commit(turn, queue, offset, leader_epoch, ahead)
+    clustering_offsets.commit(turn, queue, offset, leader_epoch, ahead)
 
 
 def wrong_reset(turn: Turn, event: Reset) -> str:
@@ -126,9 +134,9 @@ def has_offset(group: Group, queue: Queue) -> bool:
 
 def delete_offset(turn: Turn, queue: Queue, why: str, by: str) -> None:
     """Delete the offset of the group."""
-    shared_offsets.delete(turn, queue, why, by)
+    clustering_offsets.delete(turn, queue, why, by)
 
 
 def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset[str]:
     """Set the offset of the group; return the owner of the queue, if it must be sent its assignment."""
-    return shared_offsets.reset(turn, queue, offset, why, by)
+    return clustering_offsets.reset(turn, queue, offset, why, by)

@@ -72,7 +72,7 @@ LOCK_MS = 60_000
 # --- the memory of a group ---
 ENDED_MS = MAX_SESSION_MS
 """An ended instance is remembered for this long after its last record, ms: a record may be late by a session."""
-DEAF_SESSIONS = 2
+LAGGING_SESSIONS = 2
 """A member that could receive its assignment for this many sessions and did not is evicted; its client notices
 earlier."""
 EVIDENCE_ROUNDS = 3
@@ -98,17 +98,17 @@ ABSENT_ROUTE_MS = 60_000
 GONE_TOPIC_MS = 3_600_000
 """State of a deleted topic is forgotten after this, ms: longer than any restart of its brokers."""
 MAX_FILTERS = 8
-"""Most different filters of a topic whose messages and offsets are told apart; further ones count as ``*``, which means
-that messages are kept, and delivered again, rather than lost."""
+"""Maximum different filters of a topic whose messages and offsets are kept apart; further ones count as ``*``: then
+messages are kept, and delivered again, rather than lost."""
 FEW_QUEUES = 2_000
-"""Most queues in an assignment that has offsets by filter, and more than one entry for the filters of other members:
+"""Maximum queues in an assignment that has offsets by filter, and more than one entry for the filters of other members:
 an assignment with more queues has no room for them."""
 MAX_OTHERS_BYTES = 65_536
-"""Most bytes of other members' filters in an assignment, as JSON; instead of more, one entry stands for all topics."""
+"""Maximum bytes of other members' filters in an assignment, as JSON; instead of more, one entry is for all topics."""
 MAX_AHEAD_BYTES = 1_048_576
-"""Most bytes of the offsets by filter that a group keeps, as JSON; without one, messages are delivered again."""
+"""Maximum bytes of the offsets by filter that a group keeps, as JSON; without one, messages are delivered again."""
 MAX_AHEAD_SENT_BYTES = 65_536
-"""Most bytes of offsets by filter in an assignment or in a commit, as JSON."""
+"""Maximum bytes of offsets by filter in an assignment or in a commit, as JSON."""
 LAST_RESETS = 16
 """Remembered request ids of an operator per group: a repeated request has no effect."""
 MAX_KICKS = 100
@@ -141,7 +141,7 @@ FILTER_CHARACTERS = 32
 """Fixed part of the cost of an expression, beside its length, in characters: even the shortest must be evaluated."""
 
 MAX_TOLD = 64
-"""Most arrivals of one queue that a producer sends together; beyond this it describes the messages in less detail."""
+"""Maximum arrivals of a queue that a producer sends together; beyond this it describes the messages in less detail."""
 MAX_FILTERS_KEPT = 4 * 1024 * 1024
 """Characters of the expressions that a process keeps parsed, at 30 bytes each: those of four full shards."""
 
@@ -157,9 +157,9 @@ MAX_KEYS = 1_000
 
 # --- bounds of an event ---
 MAX_TOPICS = 1_000
-"""Most subscriptions of one client."""
+"""Maximum subscriptions of one client."""
 MAX_QUEUES = 32_768
-"""Most queues in one event, such as `owned` in a heartbeat. An assignment has room for fewer: see MAX_SHARE_BYTES."""
+"""Maximum queues in an event, such as `owned` in a heartbeat. An assignment has room for fewer: see MAX_SHARE_BYTES."""
 MAX_PREFERENCES_BYTES = 256 * 1024
 """Largest heartbeat without `owned`, bytes: a group stores it for each member."""
 MAX_CONFIGURE_BYTES = 64 * 1024
@@ -167,18 +167,18 @@ MAX_CONFIGURE_BYTES = 64 * 1024
 MAX_PULL_BYTES = 64 * 1024
 """Largest `pull` record, bytes."""
 MAX_LABELS = 8
-"""Most labels in the description of a client."""
+"""Maximum labels in the description of a client."""
 MAX_ABOUT_BYTES = 512
-"""Most bytes of the description of a client, as JSON. It counts towards no limit of a group or shard, so that no
+"""Maximum bytes of the description of a client, as JSON. It counts towards no limit of a group or shard, so that no
 decision depends on it; this bounds it."""
 MAX_LONG_CALLS = 8
-"""Most calls of its handler that a heartbeat lists because they have lasted long."""
+"""Maximum calls of its handler that a heartbeat lists because they have lasted long."""
 MAX_REPORT = 16_000
-"""Most characters of what a client reports about itself."""
+"""Maximum characters of what a client reports about itself."""
 MAX_PARAMS = 1_000
-"""Most parameters of a strategy, such as a room or a weight for each client."""
+"""Maximum parameters of a strategy, such as a room or a weight for each client."""
 MAX_PROPERTIES = 256
-"""Most properties of a message in an arrival."""
+"""Maximum properties of a message in an arrival."""
 MAX_DEPTH = 32
 """Deepest nesting of brackets; an event needs six. It is so far below the stack's limit that no answer depends on the
 stack."""
@@ -187,13 +187,13 @@ RETRY_MS = 60_000
 MAX_RAW_BYTES = 4_096
 """Bytes of a rejected record that are kept."""
 MAX_DETAIL = 500
-"""Most characters of a rejection's detail."""
+"""Maximum characters of a rejection's detail."""
 
 # --- bounds of a decision: every decision fits into a record of its topic, for any events ---
 MAX_FAILURES = 256
-"""Most entries in one report of failed messages."""
+"""Maximum entries in one report of failed messages."""
 MAX_ERROR = 256
-"""Most characters of an error in a report of failed messages."""
+"""Maximum characters of an error in a report of failed messages."""
 MAX_DECISION_BYTES = 4 * 1024 * 1024
 """Largest decision, bytes: half of MAX_RECORD_BYTES, so that names, headers and Kafka's batches never matter."""
 MAX_SHARE_BYTES = 7 * 512 * 1024
@@ -206,9 +206,9 @@ MAX_UNASSIGNED = 256
 MAX_NOTES = 64
 """Notes in one `rebalance`."""
 MAX_ANSWERS = 1_000_000
-"""Most queues in one answer of a strategy, repetitions counted: 1,000 clients with 1,000 queues each take 0.1 s."""
+"""Maximum queues in one answer of a strategy, repetitions counted: 1,000 clients with 1,000 queues each take 0.1 s."""
 MAX_PARAM_VALUES = 1_000_000
-"""Most values in strategy parameters times topics: a strategy that assigns one topic per call reads them once per
+"""Maximum values in strategy parameters times topics: a strategy that assigns one topic per call reads them once per
 topic."""
 
 # --- limits on the state of a shard ---

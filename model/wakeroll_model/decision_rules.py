@@ -121,7 +121,7 @@ class _LastHandover(Struct):
     owner: str | None = None
     last_owner: str | None = None
     """The last owner; None if the queue never had one, or was forgotten with its group."""
-    given: int = 0
+    assigned_epoch: int = 0
     claimed: bool = False
     """Whether the owner may have claimed it after a loss of state: then it may count as assigned in epoch 0."""
 
@@ -148,8 +148,8 @@ class OwnershipRule(DecisionRule):
         if _begins_era(decision, self._eras):
             groups.pop(str(decision.group_id), None)
         if isinstance(decision, Handover):
-            unheard = _LastHandover() if whole else _before(decision)
-            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, unheard)
+            before = _LastHandover() if whole else _before(decision)
+            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, before)
             yield from _about(decision, f" of {decision.queue}", _wrong_in_chain(held, decision))
             owner = decision.to or decision.from_
             claimed = decision.how == "first"
@@ -158,13 +158,13 @@ class OwnershipRule(DecisionRule):
             queues = groups.setdefault(decision.group_id, {})
             if whole or decision.queue in queues:
                 held = queues.setdefault(decision.queue, _LastHandover())
-                held.given, held.claimed = decision.epoch, False
+                held.assigned_epoch, held.claimed = decision.epoch, False
         elif isinstance(decision, Offset) and decision.mode == "clustering":
             if not decision.client_id and decision.shard.startswith(f"{KIND}-"):
                 return  # Kafka records who commits only by the owner of the queue, and it has none
-            told = groups.get(decision.group_id, {}).get(decision.queue, _LastHandover() if whole else None)
-            if told is not None:
-                yield from _about(decision, f" of {decision.queue}", _wrong_in_commit(told, decision))
+            last = groups.get(decision.group_id, {}).get(decision.queue, _LastHandover() if whole else None)
+            if last is not None:
+                yield from _about(decision, f" of {decision.queue}", _wrong_in_commit(last, decision))
         elif isinstance(decision, Assignment) and decision.mode == "clustering":
             wrongs = _wrong_in(decision, groups.get(decision.group_id, {}), whole)
             yield from _about(decision, f" to {decision.client_id}", wrongs)
@@ -180,7 +180,7 @@ class _LastAssignment(Struct):
     revoke: frozenset[Queue]
 
 
-class TellingRule(DecisionRule):
+class RevocationRule(DecisionRule):
     """A live owner loses a queue only after a revocation, and assignments do not overlap.
 
     - A queue that was `released`, or freed by `timeout`, was in `revoke` of its owner's last assignment.
@@ -193,7 +193,7 @@ class TellingRule(DecisionRule):
     def __init__(self, whole: bool = True) -> None:
         """Begin before the first decision."""
         super().__init__(whole)
-        self._told: dict[str, dict[str, _LastAssignment]] = {}
+        self._sent: dict[str, dict[str, _LastAssignment]] = {}
         self._owners: dict[str, dict[Queue, str | None]] = {}
         self._went: set[tuple[str, str, str]] = set()
         self._changed: dict[str, AnyDecision] = {}
@@ -205,9 +205,9 @@ class TellingRule(DecisionRule):
         """Take the next decision: see `DecisionRule.broken_by`."""
         if decision.shard.startswith(f"{KIND}-"):
             return
-        told, owners = self._told, self._owners
+        sent, owners = self._sent, self._owners
         if _begins_era(decision, self._eras):
-            told.pop(str(decision.group_id), None)
+            sent.pop(str(decision.group_id), None)
             owners.pop(str(decision.group_id), None)
             self._changed.pop(str(decision.group_id), None)
         if decision.cause != self._cause:
@@ -216,8 +216,8 @@ class TellingRule(DecisionRule):
         match decision:
             case Assignment(group_id=group_id, client_id=client_id, mode="clustering"):
                 queues = frozenset(one.queue for one in decision.queues)
-                heard = _LastAssignment(decision.instance_id, queues, frozenset(decision.revoke))
-                told.setdefault(group_id, {})[client_id] = heard
+                newest = _LastAssignment(decision.instance_id, queues, frozenset(decision.revoke))
+                sent.setdefault(group_id, {})[client_id] = newest
                 self._changed[group_id] = decision
             case Fenced(group_id=group_id, client_id=client_id, reason=reason) if reason in _HOW_IT_WENT:
                 died = (group_id, client_id, "died")
@@ -227,7 +227,7 @@ class TellingRule(DecisionRule):
             case Handover(group_id=group_id, queue=queue, how=how):
                 owner = owners.setdefault(group_id, {}).get(queue)
                 if owner is not None:
-                    last = told.get(group_id, {}).get(owner)
+                    last = sent.get(group_id, {}).get(owner)
                     asked = queue in last.revoke if last is not None else not self._whole
                     wrongs = _wrong_in_leaving(owner, how, asked, (group_id, owner, how) in self._went)
                     yield from _about(decision, f" of {queue}", wrongs)
@@ -237,14 +237,14 @@ class TellingRule(DecisionRule):
             case _:
                 pass
         if isinstance(decision, Fenced):
-            _forget_told(decision, told.get(decision.group_id, {}))
+            _forget_sent(decision, sent.get(decision.group_id, {}))
 
     def broken_at_end(self) -> Iterator[Violation]:
         """Yield queues in the newest assignments of two clients of a group."""
         for group_id, decision in self._changed.items():
             has: dict[Queue, str] = {}
-            for client_id, heard in self._told[group_id].items():
-                for queue in sorted(heard.queues):
+            for client_id, newest in self._sent[group_id].items():
+                for queue in sorted(newest.queues):
                     if queue in has:
                         twice = f"{queue} is in the newest assignments of {has[queue]} and {client_id}"
                         yield Violation(group_id, f"{_name(decision)}: {twice}")
@@ -369,23 +369,23 @@ def _wrong_in_chain(held: _LastHandover, handover: Handover) -> Iterator[str]:
 
 
 def _wrong_in(assignment: Assignment, queues: dict[Queue, _LastHandover], whole: bool) -> Iterator[str]:
-    given = {one.queue: one.given for one in assignment.queues if whole or one.queue in queues}
+    assigned = {one.queue: one.assigned_epoch for one in assignment.queues if whole or one.queue in queues}
     owned = {queue for queue, held in queues.items() if held.owner == assignment.client_id}
-    for queue in sorted(given.keys() - owned):
+    for queue in sorted(assigned.keys() - owned):
         owner = queues[queue].owner if queue in queues else None
         yield f"it lists {queue}, but the owner is {owner}"
-    for queue in sorted(owned - given.keys() - set(assignment.revoke)):
+    for queue in sorted(owned - assigned.keys() - set(assignment.revoke)):
         yield f"it does not list {queue}, which the client owns"
-    for queue in sorted(given.keys() & owned):
-        if given[queue] != queues[queue].given and not (queues[queue].claimed and given[queue] == 0):
-            yield f"`given` of {queue} is {given[queue]}; expected {queues[queue].given}"
+    for queue in sorted(assigned.keys() & owned):
+        if assigned[queue] != queues[queue].assigned_epoch and not (queues[queue].claimed and assigned[queue] == 0):
+            yield f"`given` of {queue} is {assigned[queue]}; expected {queues[queue].assigned_epoch}"
 
 
 def _wrong_in_commit(held: _LastHandover, offset: Offset) -> Iterator[str]:
     if held.owner != offset.client_id:
         yield f"the commit is from {offset.client_id}; expected {held.owner}, the owner"
-    if offset.epoch < held.given and not held.claimed:
-        yield f"the commit has epoch {offset.epoch}; expected at least {held.given}"
+    if offset.epoch < held.assigned_epoch and not held.claimed:
+        yield f"the commit has epoch {offset.epoch}; expected at least {held.assigned_epoch}"
 
 
 def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator[str]:
@@ -395,7 +395,7 @@ def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator
         yield f"`how` is {how}, but {owner} was not fenced for that reason"
 
 
-def _forget_told(fenced: Fenced, clients: dict[str, _LastAssignment]) -> None:
+def _forget_sent(fenced: Fenced, clients: dict[str, _LastAssignment]) -> None:
     """Forget the assignment of an instance that was fenced, unless a newer instance of its client has replaced it."""
     if fenced.client_id in clients and clients[fenced.client_id].instance_id == fenced.instance_id:
         del clients[fenced.client_id]

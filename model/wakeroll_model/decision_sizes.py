@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 _INTEGER_BYTES = 20
 _ESCAPED_BYTES = 6
-"""Most bytes of one character in JSON: a control character is ``\\u0000``."""
+"""Maximum bytes of one character in JSON: a control character is ``\\u0000``."""
 _NAME = 255
 
 _CHARACTERS: Mapping[str, int] = {

@@ -136,13 +136,13 @@ class AssignedQueue(Struct, frozen=True):
     """A queue that an instance owns, the epoch of its assignment, and where to start."""
 
     queue: Queue
-    given: Annotated[
+    assigned_epoch: Annotated[
         int,
         Meta(
             description="epoch in which the queue was assigned; the client uses `start` only if this epoch is newer "
             "than the one that it knows"
         ),
-    ]
+    ] = field(name="given")
     start: Start
 
 

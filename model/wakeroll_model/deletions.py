@@ -6,7 +6,7 @@ kept: they must not come back.
 
 from collections.abc import Iterable
 
-from wakeroll_model import assignment_limits, offsets
+from wakeroll_model import assignment_limits, commits
 from wakeroll_model.decisions import Membership
 from wakeroll_model.events import Delete
 from wakeroll_model.group import GroupSettings
@@ -29,7 +29,7 @@ def delete(turn: Turn, event: Delete) -> None:
     queues = list(dict.fromkeys(event.queues))
     # A client may still drain them, and commit what it has processed; its commit has an earlier epoch, and is too old.
     note = f"{event.by!r} deleted offsets, queues: {len(queues)}{event.reason and '; reason: '}{event.reason}"
-    offsets.begin_epoch(turn, "reset", len(queues), note)
+    commits.begin_epoch(turn, "reset", len(queues), note)
     for queue in queues:
         offsets_of(turn.group).delete_offset(turn, queue, event.reason, event.by)
 
@@ -42,10 +42,10 @@ def forget(turn: Turn, why: str = "") -> None:
     group = turn.group
     lost = [why] if why else []
     lost += [f"offsets of {len(group.offsets)} queues"] if group.offsets else []
-    lost += [f"offsets of {len(group.own_offsets)} clients"] if group.own_offsets else []
+    lost += [f"offsets of {len(group.broadcast_offsets)} clients"] if group.broadcast_offsets else []
     lost += ["settings"] if group.settings != GroupSettings() else []
     detail = assignment_limits.shortened(", ".join(lost))
-    turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))
+    turn.emit(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))
     group.clear()
 
 

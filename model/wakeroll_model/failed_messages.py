@@ -13,10 +13,10 @@ def record(turn: Turn, event: Failures) -> None:
     if not group.is_learning and (member is None or member.instance_id != event.instance_id):
         found = "no member" if member is None else f"instance {member.instance_id!r} now"
         detail = f"failures of {event.client_id!r}, instance {event.instance_id!r}: the client is {found}"
-        turn.say(refuse("failures", detail, event))
+        turn.emit(refuse("failures", detail, event))
         return
     for failure in event.failures:
-        turn.say(
+        turn.emit(
             FailedMessages(
                 group_id=group.group_id,
                 client_id=event.client_id,

@@ -85,10 +85,10 @@ class Member(Struct, array_like=True, kw_only=True):
     """Queue -> epoch of its assignment, for all queues that the member owns, with those that it must release."""
     revoking: dict[Queue, Revocation] = {}
     """Queues that the member owns and must release."""
-    unheard_since_ms: int = -1
+    lagging_since_ms: int = -1
     """The shard's clock when the member first failed to show an assignment that others received; -1 if it has not
     failed."""
-    unheard_epoch: int = -1
+    lagging_epoch: int = -1
     """Epoch of the assignment that the member had not received at that time; -1 if none."""
     bytes: int = 0
     """Size of its heartbeat, as far as the client chooses it, in bytes."""
@@ -112,7 +112,7 @@ class Member(Struct, array_like=True, kw_only=True):
     """Digest of the heartbeat that `routine_beats` lists for it; empty if there is none."""
     shown_round: int = -1
     """The highest round that a heartbeat of it has shown; -1 if none, as of a client that does not know rounds."""
-    unheard_round: int = -1
+    lagging_round: int = -1
     """The group's round when the member first failed to show its newest assignment, by `rounds`; -1 if it has not
     failed."""
     joined_ms: int = -1
@@ -147,7 +147,7 @@ class EndedInstance(Struct, array_like=True):
     reason: FencedReason
     until_ms: int
     """The shard's clock when the instance is forgotten."""
-    told_ms: int
+    fenced_ms: int
     """The shard's clock when the instance was last fenced."""
     by: str = ""
     """The instance that has its client_id, if `reason` is ``duplicate``; the operator, if it is ``kicked``; else
@@ -260,7 +260,7 @@ class Rebalanced(Struct, array_like=True, frozen=True):
     """Number of queues that had an owner and get another one."""
 
 
-class OwnOffsets(Struct, array_like=True):
+class BroadcastOffsets(Struct, array_like=True):
     """Committed offsets of one client of a broadcasting group."""
 
     offsets: dict[Queue, int] = {}
@@ -269,7 +269,7 @@ class OwnOffsets(Struct, array_like=True):
     it."""
     left_ms: int = -1
     """The shard's clock when the client left; -1 while it is a member."""
-    given: dict[str, int] = {}
+    assigned_below: dict[str, int] = {}
     """``topic@broker`` -> one above the highest queue_id that was assigned; a queue from there on was added later."""
     reset_epochs: dict[Queue, int] = {}
     """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""
@@ -319,7 +319,7 @@ class Group(Struct, array_like=True, kw_only=True):
     consumed: list[str] = []
     """Topics that the group has consumed: a queue added to one starts at its first message, or messages would be
     lost."""
-    own_offsets: dict[str, OwnOffsets] = {}
+    broadcast_offsets: dict[str, BroadcastOffsets] = {}
     """client_id -> its offsets, in a broadcasting group; they are kept when the client leaves."""
     resets: list[str] = []
     """request_ids of the last resets, kicks, pauses, inspections and deletions of offsets."""
@@ -336,7 +336,7 @@ class Group(Struct, array_like=True, kw_only=True):
     loss: Loss | None = None
     """The loss of state that the group recovers from; until it ends, queues that nobody claims stay free. None if
     none."""
-    heard_epoch: int = -1
+    received_epoch: int = -1
     """The highest epoch that a member has shown: assignments of that epoch and before were published. -1 if none."""
     pending: list[tuple[Trigger, Cause]] = []
     """Requests for a new target since the last one: trigger and cause."""
@@ -399,7 +399,7 @@ class Group(Struct, array_like=True, kw_only=True):
         return not (
             self.members
             or self.offsets
-            or self.own_offsets
+            or self.broadcast_offsets
             or self.freed
             or self.emptied_ms >= 0
             or self.kicks
@@ -491,12 +491,12 @@ class Group(Struct, array_like=True, kw_only=True):
         self.conflicts, self.oldest, self.pending, self.stale = {}, "", [], False
         self.bytes = self.settings.bytes
         # No assignment was sent in this epoch yet: a member that shows the epoch knows the settings.
-        self.configured_epoch, self.heard_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
+        self.configured_epoch, self.received_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
         for ended in self.ended.values():
-            ended.told_ms = 0  # the last fencing may never have been published
+            ended.fenced_ms = 0  # the last fencing may never have been published
         self.listed, self.reset_at, self.filters = {}, {}, {}
         self.probed_ms = -1
-        for own in self.own_offsets.values():
+        for own in self.broadcast_offsets.values():
             own.left_ms = now_ms if own.left_ms < 0 else own.left_ms
         if self.emptied_ms < 0:
             self.emptied_ms = now_ms

@@ -3,7 +3,7 @@
 `step` runs these stages, and passes the outcome of one to the next:
 
 1. admit: is there room for one more group? (`admission`)
-2. handle: change members, offsets, locks or settings. (`membership`, `offsets`, `locks`, `topic_changes`, `releases`,
+2. handle: change members, offsets, locks or settings. (`membership`, `commits`, `locks`, `topic_changes`, `releases`,
    `failed_messages`)
 3. learn: take offsets from the log of a former era. (`learning`)
 4. retarget: compute who should own which queue, if there is a reason; revoke and assign queues. (`modes`, `target`)
@@ -22,6 +22,9 @@ from wakeroll_model import (
     admission,
     assignment_limits,
     assignments,
+    broadcast_offsets,
+    clustering_offsets,
+    commits,
     config,
     conflicts,
     deletions,
@@ -35,11 +38,8 @@ from wakeroll_model import (
     learning,
     locks,
     membership,
-    offsets,
-    own_offsets,
     pauses,
     releases,
-    shared_offsets,
     topic_changes,
 )
 from wakeroll_model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, NEVER_MS, PROFILES, Limits
@@ -105,7 +105,7 @@ def step(
     _follow(turn, handled, is_tick=is_tick)
     if group.kicks and (dismissed := membership.dismiss(turn)) is not NOTHING:
         _follow(turn, dismissed)
-    own_offsets.forget_surplus(turn)
+    broadcast_offsets.forget_surplus(turn)
     if is_tick:
         group.due_ms = _next_due_ms(turn)
     return turn.decisions
@@ -127,7 +127,7 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
         case Unregister():
             return membership.unregister(turn, event)
         case Commit():
-            offsets.commit(turn, event)
+            commits.commit(turn, event)
         case Failures():
             failed_messages.record(turn, event)
         case Report():
@@ -151,7 +151,7 @@ def _handle_request(turn: Turn, event: Request) -> Outcome:
     """Run the handler of an operator's request; return what the later stages must do."""
     match event:
         case Reset():
-            return offsets.reset(turn, event)
+            return commits.reset(turn, event)
         case Kick():
             return kicks.kick(turn, event)
         case Delete():
@@ -189,11 +189,11 @@ def _configure(turn: Turn, event: Configure) -> Outcome:
             f"session_timeout_ms would be {settings.session_timeout_ms}; it must be at least {BEATS_PER_SESSION} times "
             f"heartbeat_ms ({settings.heartbeat_ms})"
         )
-        turn.say(Rejected(rule="settings", detail=detail, group_id=group.group_id))
+        turn.emit(Rejected(rule="settings", detail=detail, group_id=group.group_id))
         return NOTHING
     more = settings.bytes - group.settings.bytes
     if full := admission.no_room(turn, more):
-        turn.say(Rejected(rule="limit", detail=full, group_id=group.group_id))
+        turn.emit(Rejected(rule="limit", detail=full, group_id=group.group_id))
         return NOTHING
     group.bytes += more
     before, group.settings = group.settings, settings
@@ -248,11 +248,11 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
     moved = sum(1 for queue, client_id in target.owners.items() if group.target.get(queue, client_id) != client_id)
     group.epoch += 1
     group.retargeted_ms = now_ms
-    shared_offsets.note_added(group, target)
+    clustering_offsets.note_added(group, target)
     topic_changes.note_idle(turn)
     group.target = target.owners
     group.note_rebalance(turn.moment.at_ms, asked[0][0], target.strategy, moved)
-    turn.say(
+    turn.emit(
         Rebalance(
             group_id=group.group_id,
             epoch=group.epoch,
@@ -289,7 +289,7 @@ def _next_due_ms(turn: Turn) -> int:
         due.append(group.loss.ends_ms)
     due += [ended.until_ms for ended in islice(group.ended.values(), 1)]  # the others are due later
     due += [held.until_ms for held in group.locks.values()]
-    due += [own.left_ms + turn.forget_ms for own in group.own_offsets.values() if own.left_ms >= 0]
+    due += [own.left_ms + turn.forget_ms for own in group.broadcast_offsets.values() if own.left_ms >= 0]
     due.append(topic_changes.next_due_ms(turn))
     if group.pending:
         due.append(group.retargeted_ms + settings.settle_ms)

@@ -30,7 +30,7 @@ def record(turn: Turn, event: Report) -> None:
     member = turn.group.members.get(event.client_id)
     if member is None or member.instance_id != event.instance_id or not member.is_inspected:
         detail = f"nobody has asked {event.client_id!r}, instance {event.instance_id!r}, what it does"
-        turn.say(refuse(RULE, detail, event))
+        turn.emit(refuse(RULE, detail, event))
         return
     member.is_inspected = False
     turn.note(event.client_id, member, "reported", event.text, most=config.MAX_REPORT)

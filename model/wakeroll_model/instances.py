@@ -149,8 +149,8 @@ def end(turn: Turn, client_id: str, instance_id: str, reason: FencedReason, by: 
 def fence_again(turn: Turn, beat: Heartbeat, ended: EndedInstance) -> Outcome:
     """Fence an ended instance again, at most twice per heartbeat interval: it may have missed the first decision."""
     now_ms = turn.moment.now_ms
-    if now_ms - ended.told_ms >= turn.group.settings.heartbeat_ms // 2:
-        ended.told_ms = now_ms
+    if now_ms - ended.fenced_ms >= turn.group.settings.heartbeat_ms // 2:
+        ended.fenced_ms = now_ms
         _fence(turn, beat.client_id, beat.instance_id, ended.reason, ended.by)
     remember(turn, beat.client_id, beat.instance_id, ended)
     return NOTHING
@@ -179,4 +179,4 @@ def _life(client_id: str, instance_id: str) -> str:
 
 def _fence(turn: Turn, client_id: str, instance_id: str, reason: FencedReason, by: str = "") -> None:
     group_id = turn.group.group_id
-    turn.say(Fenced(group_id=group_id, client_id=client_id, instance_id=instance_id, reason=reason, by=by))
+    turn.emit(Fenced(group_id=group_id, client_id=client_id, instance_id=instance_id, reason=reason, by=by))

@@ -20,7 +20,7 @@ from wakeroll_model.decision_rules import (
     NumberingRule,
     OffsetRule,
     OwnershipRule,
-    TellingRule,
+    RevocationRule,
 )
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.group import Group, Member
@@ -31,7 +31,7 @@ from wakeroll_model.queue import Queue
 def broken(decisions: Iterable[AnyDecision]) -> list[str]:
     """Return every rule that these decisions break; they must begin with the first decision of each shard."""
     all_of_them = list(decisions)
-    rules = (broken_numbering, broken_epochs, broken_ownership, broken_telling, broken_offsets, broken_answers)
+    rules = (broken_numbering, broken_epochs, broken_ownership, broken_revocations, broken_offsets, broken_answers)
     return [sentence for rule in rules for sentence in rule(all_of_them)]
 
 
@@ -50,9 +50,9 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
     return _broken(OwnershipRule(whole), decisions)
 
 
-def broken_telling(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
-    """Check that a live owner loses a queue only after a revocation: see `TellingRule`."""
-    return _broken(TellingRule(whole), decisions)
+def broken_revocations(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
+    """Check that a live owner loses a queue only after a revocation: see `RevocationRule`."""
+    return _broken(RevocationRule(whole), decisions)
 
 
 def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
@@ -114,16 +114,16 @@ def broken_state(group: Group) -> list[str]:
     )
     found += (f"{queue} is free and has an owner" for queue in sorted(group.owners.keys() & group.freed.keys()))
     for client_id, member in group.members.items():
-        for queue, given in sorted(member.owned.items()):
-            if not 0 <= given <= group.epoch:
-                found.append(f"{queue} was assigned in epoch {given}; expected at most {group.epoch}")
+        for queue, since in sorted(member.owned.items()):
+            if not 0 <= since <= group.epoch:
+                found.append(f"{queue} was assigned in epoch {since}; expected at most {group.epoch}")
         for queue, revocation in sorted(member.revoking.items()):
             if queue not in member.owned:
                 found.append(f"{queue} is revoked from {client_id}, which does not own it")
             elif not member.owned[queue] < revocation.epoch <= group.epoch:
-                given = member.owned[queue]
+                since = member.owned[queue]
                 found.append(
-                    f"{queue} is revoked in epoch {revocation.epoch}; expected one above {given}, the epoch of its "
+                    f"{queue} is revoked in epoch {revocation.epoch}; expected one above {since}, the epoch of its "
                     f"assignment, and at most {group.epoch}"
                 )
         if member.sent_epoch > group.epoch:

@@ -133,7 +133,7 @@ def _readmit(turn: Turn, event: Kick) -> Outcome:
     else:
         del group.kicks[client_id]
     why = f": {event.reason}" if event.reason else ""
-    turn.say(
+    turn.emit(
         Membership(
             group_id=group.group_id,
             client_id=client_id,

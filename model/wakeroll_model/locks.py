@@ -19,9 +19,9 @@ def lock(turn: Turn, event: events.Lock) -> None:
         if _owns(turn, event, queue):
             group.locks[queue] = QueueLock(event.client_id, until_ms)
             group.remind(until_ms)
-            _say(turn, event.client_id, queue, "granted", until_ms)
+            _emit(turn, event.client_id, queue, "granted", until_ms)
         else:
-            _say(turn, event.client_id, queue, "refused")
+            _emit(turn, event.client_id, queue, "refused")
 
 
 def unlock(turn: Turn, event: events.Unlock) -> None:
@@ -30,23 +30,23 @@ def unlock(turn: Turn, event: events.Unlock) -> None:
     for queue in sorted(set(event.queues)):
         if queue in locks and locks[queue].client_id == event.client_id and _owns(turn, event, queue):
             del locks[queue]
-            _say(turn, event.client_id, queue, "unlocked")
+            _emit(turn, event.client_id, queue, "unlocked")
         else:
-            _say(turn, event.client_id, queue, "refused")
+            _emit(turn, event.client_id, queue, "refused")
 
 
 def end(turn: Turn, queue: Queue) -> None:
     """End the lock on a freed queue, if there is one: the next owner need not wait for it."""
     held = turn.group.locks.pop(queue, None)
     if held is not None:
-        _say(turn, held.client_id, queue, "unlocked")
+        _emit(turn, held.client_id, queue, "unlocked")
 
 
 def expire(turn: Turn) -> None:
     """End the locks that were not renewed in time."""
     locks = turn.group.locks
     for queue in sorted(queue for queue, held in locks.items() if held.until_ms <= turn.moment.now_ms):
-        _say(turn, locks.pop(queue).client_id, queue, "expired")
+        _emit(turn, locks.pop(queue).client_id, queue, "expired")
 
 
 def _owns(turn: Turn, event: events.Lock | events.Unlock, queue: Queue) -> bool:
@@ -58,7 +58,7 @@ def _owns(turn: Turn, event: events.Lock | events.Unlock, queue: Queue) -> bool:
     return queue not in member.revoking or isinstance(event, events.Unlock)
 
 
-def _say(turn: Turn, client_id: str, queue: Queue, outcome: LockOutcome, until_ms: int | None = None) -> None:
-    turn.say(
+def _emit(turn: Turn, client_id: str, queue: Queue, outcome: LockOutcome, until_ms: int | None = None) -> None:
+    turn.emit(
         LockAnswer(group_id=turn.group.group_id, client_id=client_id, queue=queue, outcome=outcome, until_ms=until_ms)
     )

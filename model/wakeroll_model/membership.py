@@ -5,17 +5,17 @@ from collections.abc import Iterable
 from wakeroll_model import (
     admission,
     assignment_limits,
+    broadcast_offsets,
     conflicts,
     deletions,
     instances,
     kicks,
-    own_offsets,
     preferences,
     releases,
     rounds,
     topic_changes,
 )
-from wakeroll_model.config import DEAF_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
+from wakeroll_model.config import LAGGING_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
 from wakeroll_model.decisions import Change, FencedReason, How, Membership, Rejected
 from wakeroll_model.events import Heartbeat, Unregister
 from wakeroll_model.group import EndedInstance, Group, Kicked, Loss, Member
@@ -74,14 +74,14 @@ def unregister(turn: Turn, event: Unregister) -> Outcome:
         detail = (
             f"the secret does not match instance_id {event.instance_id!r}; expected the secret that it was made from"
         )
-        turn.say(Rejected(rule="secret", detail=detail, group_id=group.group_id, client_id=event.client_id))
+        turn.emit(Rejected(rule="secret", detail=detail, group_id=group.group_id, client_id=event.client_id))
         return NOTHING
     member = group.members.get(event.client_id)
     if member is not None and member.instance_id == event.instance_id:
         if event.died is None:
-            _say(turn, event.client_id, member, "left")
+            _emit_change(turn, event.client_id, member, "left")
         else:
-            _say(turn, event.client_id, member, "died", event.died)
+            _emit_change(turn, event.client_id, member, "died", event.died)
         concerned = sharing_of(group).concerned("leave")
         removed = _remove(turn, event.client_id, "left", "unregistered" if event.died is None else "died")
         return combined(removed, concerned, _go_on_without(turn, [(event.client_id, member)]))
@@ -109,13 +109,13 @@ def expire(turn: Turn) -> Outcome:
             details = [f"no heartbeat for {now_ms - member.seen_ms} ms", reported]
             if group.is_leaving(client_id):
                 details.append(kicks.in_words(group.kicks[client_id], now_ms))
-            _say(turn, client_id, member, "expired", "; ".join(filter(None, details)))
+            _emit_change(turn, client_id, member, "expired", "; ".join(filter(None, details)))
             outcomes.append(_remove(turn, client_id, "expired", "expired"))
         outcomes.append(_go_on_without(turn, silent))
     kicks.forget(turn)
     while group.ended and now_ms >= next(iter(group.ended.values())).until_ms:
         del group.ended[next(iter(group.ended))]
-    own_offsets.forget_old(turn)
+    broadcast_offsets.forget_old(turn)
     if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= turn.forget_ms and not group.kicks:
         deletions.forget(turn)
     return combined(*outcomes)
@@ -144,8 +144,8 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     if beat.epoch < member.shown_epoch:
         return NOTHING
     member.shown_epoch = beat.epoch
-    if beat.epoch > group.heard_epoch:
-        group.heard_epoch = beat.epoch
+    if beat.epoch > group.received_epoch:
+        group.received_epoch = beat.epoch
     if group.loss is not None:
         _trust(group, group.loss, beat, member)
     knows = beat.epoch >= member.sent_epoch >= 0 and beat.epoch > group.configured_epoch
@@ -155,16 +155,16 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     rounds.note(turn, beat, member)
     probed = NOTHING
     if beat.epoch < member.sent_epoch:
-        if _is_deaf(turn, member):
-            return _evict_deaf(turn, beat.client_id, member)
+        if _is_lagging(turn, member):
+            return _evict_lagging(turn, beat.client_id, member)
         probed = rounds.probe(turn, beat.client_id, member)
-    elif member.unheard_since_ms >= 0 or member.unheard_round >= 0:
-        member.unheard_since_ms = member.unheard_round = -1
+    elif member.lagging_since_ms >= 0 or member.lagging_round >= 0:
+        member.lagging_since_ms = member.lagging_round = -1
     changed = preferences.store(turn, beat, member)
     target_stands = not (group.pending or changed.triggers)
     if beat.about is not None and beat.about != member.about:
         member.about = beat.about
-        _say(turn, beat.client_id, member, "described", beat.about.words)
+        _emit_change(turn, beat.client_id, member, "described", beat.about.words)
     member.handling = beat.handling
     received = SHARING[beat.mode].receive(turn, beat, member, target_stands=target_stands)
     return combined(changed, received, releases.repeat_assignment(beat, member), probed)
@@ -215,7 +215,7 @@ def _join(turn: Turn, beat: Heartbeat) -> Outcome:
     group.remind(group.session_ends_ms(member))
     who = "" if beat.about is None else beat.about.words
     detail = ", ".join(sorted(member.subscriptions))
-    _say(turn, beat.client_id, member, "joined", f"{detail}; {who}" if who else detail)
+    _emit_change(turn, beat.client_id, member, "joined", f"{detail}; {who}" if who else detail)
     sharing = SHARING[beat.mode]
     joined = sharing.join(turn, beat, member)
     claimed = releases.note_claims(beat, member)
@@ -245,7 +245,7 @@ def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
 # --- what a heartbeat shows ---
 
 
-def _is_deaf(turn: Turn, member: Member) -> bool:
+def _is_lagging(turn: Turn, member: Member) -> bool:
     """Return whether a member has not shown its newest assignment although it could have received it for two sessions.
 
     Log time does not show when a decision was published. The rounds that other members show prove it. The two sessions
@@ -256,12 +256,12 @@ def _is_deaf(turn: Turn, member: Member) -> bool:
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if turn.level >= 3:
-        return rounds.is_deaf(turn, member)
-    if group.heard_epoch < member.sent_epoch:
+        return rounds.is_lagging(turn, member)
+    if group.received_epoch < member.sent_epoch:
         return False
-    if member.unheard_since_ms < 0 or member.shown_epoch >= member.unheard_epoch:
-        member.unheard_since_ms, member.unheard_epoch = now_ms, member.sent_epoch
-    return now_ms - member.unheard_since_ms > DEAF_SESSIONS * group.session_of(member)
+    if member.lagging_since_ms < 0 or member.shown_epoch >= member.lagging_epoch:
+        member.lagging_since_ms, member.lagging_epoch = now_ms, member.sent_epoch
+    return now_ms - member.lagging_since_ms > LAGGING_SESSIONS * group.session_of(member)
 
 
 def _trust(group: Group, loss: Loss, beat: Heartbeat, member: Member) -> None:
@@ -278,14 +278,14 @@ def _never_given(group: Group, beat: Heartbeat) -> str:
 # --- members that go ---
 
 
-def _evict_deaf(turn: Turn, client_id: str, member: Member) -> Outcome:
+def _evict_lagging(turn: Turn, client_id: str, member: Member) -> Outcome:
     """Evict a member whose heartbeats arrive and that does not receive its assignments: others need its queues."""
-    since_ms = turn.moment.now_ms - member.unheard_since_ms
+    since_ms = turn.moment.now_ms - member.lagging_since_ms
     detail = (
-        f"deaf: its heartbeats show epoch {member.shown_epoch}; expected at least {member.unheard_epoch}, "
+        f"deaf: its heartbeats show epoch {member.shown_epoch}; expected at least {member.lagging_epoch}, "
         f"which {_evidence(member)} {since_ms} ms ago"
     )
-    _say(turn, client_id, member, "expired", detail)
+    _emit_change(turn, client_id, member, "expired", detail)
     concerned = sharing_of(turn.group).concerned("expire")
     removed = _remove(turn, client_id, "deaf", "expired")
     return combined(removed, concerned, _go_on_without(turn, [(client_id, member)]))
@@ -293,9 +293,9 @@ def _evict_deaf(turn: Turn, client_id: str, member: Member) -> Outcome:
 
 def _evidence(member: Member) -> str:
     """Return the proof that a member could have received its assignment, in words."""
-    if member.unheard_round < 0:
+    if member.lagging_round < 0:
         return "another member received"
-    return f"was sent before round {member.unheard_round + 1}; others received later rounds"
+    return f"was sent before round {member.lagging_round + 1}; others received later rounds"
 
 
 def dismiss(turn: Turn) -> Outcome:
@@ -312,7 +312,7 @@ def dismiss(turn: Turn) -> Outcome:
         member = group.members[client_id]
         if member.owned and group.mode == "clustering":
             continue
-        _say(turn, client_id, member, "kicked", kicks.in_words(group.kicks[client_id], turn.moment.now_ms))
+        _emit_change(turn, client_id, member, "kicked", kicks.in_words(group.kicks[client_id], turn.moment.now_ms))
         concerned = sharing_of(group).concerned("leave")
         outcomes += [concerned, _remove(turn, client_id, "kicked", "removed")]
         gone.append((client_id, member))
@@ -357,8 +357,8 @@ def _note_if_empty(turn: Turn) -> None:
     if not group.members:
         group.emptied_ms = turn.moment.now_ms
         group.remind(group.emptied_ms + turn.forget_ms)
-        turn.say(Membership(group_id=group.group_id, client_id="", change="emptied", epoch=group.epoch))
+        turn.emit(Membership(group_id=group.group_id, client_id="", change="emptied", epoch=group.epoch))
 
 
-def _say(turn: Turn, client_id: str, member: Member, change: Change, detail: str = "") -> None:
+def _emit_change(turn: Turn, client_id: str, member: Member, change: Change, detail: str = "") -> None:
     turn.note(client_id, member, change, assignment_limits.shortened(detail))

@@ -12,13 +12,13 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.turn import NOTHING, Outcome, Turn, sending
 
 
-def grant(turn: Turn, queue: Queue, client_id: str, given: int) -> None:
-    """Make a client the owner of a free queue; `given` is the epoch of the assignment."""
+def grant(turn: Turn, queue: Queue, client_id: str, assigned_epoch: int) -> None:
+    """Make a client the owner of a free queue; `assigned_epoch` is the epoch of the assignment."""
     group = turn.group
     assert queue not in group.owners, f"{queue} would have two owners, {group.owners[queue]} and {client_id}"
     freed = group.freed.pop(queue, None)
     group.owners[queue] = client_id
-    group.members[client_id].owned[queue] = given
+    group.members[client_id].owned[queue] = assigned_epoch
     how, before = (freed.how, freed.client_id) if freed else ("first", None)
     group.received[queue] = Received(group.epoch, turn.moment.at_ms, how, before)
     record(turn, queue, freed, client_id)
@@ -32,9 +32,9 @@ def revoke(turn: Turn, queues: Iterable[Queue]) -> Outcome:
         client_id = group.owners[queue]
         member = group.members[client_id]
         if queue not in member.revoking:
-            unheard = queue in member.reset and member.shown_epoch < member.owned[queue]  # its owner may have missed it
+            missed = queue in member.reset and member.shown_epoch < member.owned[queue]  # its owner may have missed it
             timeout_ms = group.settings.revoke_timeout_ms
-            member.revoking[queue] = Revocation(group.epoch, turn.moment.at_ms, timeout_ms, was_reset=unheard)
+            member.revoking[queue] = Revocation(group.epoch, turn.moment.at_ms, timeout_ms, was_reset=missed)
             owners.add(client_id)
     return sending(owners)
 
@@ -62,7 +62,7 @@ def record(turn: Turn, queue: Queue, freed: Freed | None, to: str | None) -> Non
     """Record a hand-over: the last owner and how the queue was freed, if it ever had an owner, and the new owner."""
     if freed is not None:
         freed.epoch = turn.group.epoch
-    turn.say(
+    turn.emit(
         Handover(
             group_id=turn.group.group_id,
             queue=queue,

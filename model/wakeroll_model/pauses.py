@@ -4,7 +4,7 @@ RocketMQ's `consumeEnable` does the same. Members learn it by their assignments,
 resume, or when the group is forgotten.
 """
 
-from wakeroll_model import assignment_limits, offsets
+from wakeroll_model import assignment_limits, commits
 from wakeroll_model.decisions import Change, Membership
 from wakeroll_model.events import Pause
 from wakeroll_model.group import Paused
@@ -26,8 +26,8 @@ def pause(turn: Turn, event: Pause) -> Outcome:
     group.paused = None if event.resume else Paused(event.by, event.reason, turn.moment.at_ms)
     owned = {queue for member in group.members.values() for queue in member.owned}
     # A member that has not received its assignment shows an older epoch, and is sent it again.
-    offsets.begin_epoch(turn, "pause", len(owned), detail)
-    turn.say(
+    commits.begin_epoch(turn, "pause", len(owned), detail)
+    turn.emit(
         Membership(
             group_id=group.group_id,
             client_id="",

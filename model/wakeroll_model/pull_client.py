@@ -39,7 +39,7 @@ class PullEnded(Struct, frozen=True):
 class Pulls:
     """The pulls of one instance, at most one per queue at a time.
 
-    Each ends once: by `hear`, `on_time` or `cancel`. Not safe to use from two threads at once.
+    Each ends once: by `receive`, `on_time` or `cancel`. Not safe to use from two threads at once.
     """
 
     def __init__(self, group_id: str, client_id: str, instance_id: str) -> None:
@@ -75,7 +75,7 @@ class Pulls:
         self._of_queue[queue] = pull
         return pull
 
-    def hear(self, answer: Wake | Rejected) -> PullEnded | None:
+    def receive(self, answer: Wake | Rejected) -> PullEnded | None:
         """Process an answer from the inbox; return the pull that it ends, None if there is none.
 
         The inbox delivers at least once and contains the answers to other instances too. A wake may also arrive after

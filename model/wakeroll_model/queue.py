@@ -39,6 +39,10 @@ class Queue(Struct, frozen=True, order=True):
         broker, _, queue_id = rest.rpartition("@")
         return cls(topic, broker, int(queue_id))
 
+    def __repr__(self) -> str:
+        """Return a short name: ``Queue(orders-3)``."""
+        return f"Queue({self})"
+
     def __str__(self) -> str:
         """Return the name for people: ``orders-3``, or ``orders@broker-a-3``."""
         return f"{self.topic}@{self.broker}-{self.queue_id}" if self.broker else f"{self.topic}-{self.queue_id}"

@@ -20,9 +20,9 @@ class Window(NamedTuple):
     since_ms: int
     """When the first report arrived, by the shard's clock."""
 
-    def contradicts(self, offset: int, said_ms: int) -> bool:
+    def contradicts(self, offset: int, named_ms: int) -> bool:
         """Return whether an offset that was named at that time is beyond the queue's end."""
-        return offset > self.largest and said_ms <= self.since_ms
+        return offset > self.largest and named_ms <= self.since_ms
 
 
 class QueueEnd(Struct, array_like=True):
@@ -40,17 +40,17 @@ class QueueEnd(Struct, array_like=True):
     hinted_ms: int = 0
     """When a producer first hinted at `hinted`."""
 
-    def believed(self, now_ms: int) -> int:
+    def reported_or_hinted(self, now_ms: int) -> int:
         """Return the end of the queue by reports and hints."""
         return max(self.reported, self.hinted) if self._counts_hint(now_ms) else self.reported
 
-    def told(self, from_offset: int, now_ms: int) -> int:
+    def end_for(self, from_offset: int, now_ms: int) -> int:
         """Return the end to send to a client that pulls from this offset.
 
         A hint is not sent, because it may be wrong. Nor is an offset that the queue does not seem to reach repeated: a
         client that was misled once would stay misled.
         """
-        is_plausible = self.since_ms < 0 or from_offset <= self.believed(now_ms)
+        is_plausible = self.since_ms < 0 or from_offset <= self.reported_or_hinted(now_ms)
         return max(self.reported, from_offset) if is_plausible else self.reported
 
     def hint(self, next_offset: int, now_ms: int) -> None:

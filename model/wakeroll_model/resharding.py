@@ -12,13 +12,13 @@ from msgspec import Struct, msgpack, structs
 
 from wakeroll_model import config
 from wakeroll_model.deadlines import Deadlines
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.group import Group
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.records import kind_of_topic
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_load import Load
 from wakeroll_model.shard_state import Growth, ShardState, decode_state, encode_state
-from wakeroll_model.state_machines import MACHINES
 
 
 class _Head(Struct, array_like=True):

@@ -13,7 +13,7 @@ published by then. docs/decisions/0023 has the proof, also for several coordinat
 
 from msgspec import UNSET, UnsetType
 
-from wakeroll_model.config import DEAF_SESSIONS, EVIDENCE_ROUNDS
+from wakeroll_model.config import EVIDENCE_ROUNDS, LAGGING_SESSIONS
 from wakeroll_model.events import Heartbeat
 from wakeroll_model.group import Member
 from wakeroll_model.turn import NOTHING, Outcome, Turn, sending
@@ -37,7 +37,7 @@ def note(turn: Turn, beat: Heartbeat, member: Member) -> None:
         group.round += 1
 
 
-def is_deaf(turn: Turn, member: Member) -> bool:
+def is_lagging(turn: Turn, member: Member) -> bool:
     """Return whether a member that shows an older epoch could have received the newer one for two sessions.
 
     Its newest assignment was sent in the present round or before. The two sessions begin at its first heartbeat after
@@ -45,22 +45,22 @@ def is_deaf(turn: Turn, member: Member) -> bool:
     it had missed, new evidence is needed.
     """
     group, now_ms = turn.group, turn.moment.now_ms
-    if member.unheard_round < 0 or member.shown_epoch >= member.unheard_epoch:
-        member.unheard_round, member.unheard_epoch, member.unheard_since_ms = group.round, member.sent_epoch, -1
+    if member.lagging_round < 0 or member.shown_epoch >= member.lagging_epoch:
+        member.lagging_round, member.lagging_epoch, member.lagging_since_ms = group.round, member.sent_epoch, -1
         group.probed_ms = now_ms  # mostly its receipt is under way: no probe within a heartbeat interval
-    if member.unheard_since_ms < 0 and _is_published(turn, member):
-        member.unheard_since_ms = now_ms
-    return 0 <= member.unheard_since_ms < now_ms - DEAF_SESSIONS * group.session_of(member)
+    if member.lagging_since_ms < 0 and _is_published(turn, member):
+        member.lagging_since_ms = now_ms
+    return 0 <= member.lagging_since_ms < now_ms - LAGGING_SESSIONS * group.session_of(member)
 
 
 def probe(turn: Turn, client_id: str, member: Member) -> Outcome:
     """Send another member its assignment again, if no other traffic shows what is published.
 
     If nothing changes in a group, nothing is sent to the members that receive everything, and rounds would not grow.
-    One member is probed per heartbeat interval, each time another one, because it may be deaf as well.
+    One member is probed per heartbeat interval, each time another one, because it may lag as well.
     """
     group, now_ms = turn.group, turn.moment.now_ms
-    if turn.level < 3 or member.unheard_round < 0 or _is_published(turn, member):
+    if turn.level < 3 or member.lagging_round < 0 or _is_published(turn, member):
         return NOTHING
     interval_ms = group.settings.heartbeat_ms
     if now_ms - group.probed_ms < interval_ms:
@@ -73,9 +73,9 @@ def probe(turn: Turn, client_id: str, member: Member) -> Outcome:
 
 
 def _is_published(turn: Turn, member: Member) -> bool:
-    """Return whether a member has shown a round that proves that an unheard assignment is in the inbox."""
+    """Return whether a round that a member has shown proves that the missed assignment is in the inbox."""
     shown_round = turn.group.round - 1
-    return shown_round >= member.unheard_round + EVIDENCE_ROUNDS
+    return shown_round >= member.lagging_round + EVIDENCE_ROUNDS
 
 
 def _receives(member: Member) -> bool:

@@ -4,16 +4,16 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from wakeroll_model import config
+from wakeroll_model.entity_machines import Entity, Machine
 from wakeroll_model.events import Route
 from wakeroll_model.shard_state import ShardState
-from wakeroll_model.state_machines import Entity, Machine
 
 
 class RouteReaders:
     """Topic -> the groups that subscribe it, and those that must receive every route of it."""
 
     def __init__(self, state: ShardState, machine: Machine) -> None:
-        """Continue with the readers, the watchers and the told topics of a state, which are changed in place."""
+        """Continue with the readers, the watchers and the routed topics of a state, which are changed in place."""
         self._state = state
         self._machine = machine
         self._topics: dict[str, tuple[list[str], list[str]]] = {}
@@ -43,27 +43,27 @@ class RouteReaders:
         self.update(name, entity)
         del self._topics[name]
 
-    def told(self, route: Route, now_ms: int) -> None:
+    def note_route(self, route: Route, now_ms: int) -> None:
         """Note that an observer has sent the route of a topic, at a time of the shard's clock."""
         state, topic = self._state, route.topic
-        state.told.pop(topic, None)
+        state.routed_topics.pop(topic, None)
         state.absent.pop(topic, None)
-        told = state.told if route.queues or state.level < 3 else state.absent
-        told[topic] = now_ms
+        topics = state.routed_topics if route.queues or state.level < 3 else state.absent
+        topics[topic] = now_ms
 
     def unread(self, now_ms: int) -> Iterator[str]:
         """Yield, and forget, the topics that no observer has repeated for long and that no group subscribes."""
-        yield from self._unread(self._state.told, now_ms, config.KEEP_ROUTE_MS)
+        yield from self._unread(self._state.routed_topics, now_ms, config.KEEP_ROUTE_MS)
         yield from self._unread(self._state.absent, now_ms, config.ABSENT_ROUTE_MS)
 
-    def _unread(self, told: dict[str, int], now_ms: int, keep_ms: int) -> Iterator[str]:
-        while told:
-            topic, told_ms = next(iter(told.items()))
-            if now_ms - told_ms < keep_ms:
+    def _unread(self, topics: dict[str, int], now_ms: int, keep_ms: int) -> Iterator[str]:
+        while topics:
+            topic, routed_ms = next(iter(topics.items()))
+            if now_ms - routed_ms < keep_ms:
                 return
-            del told[topic]
+            del topics[topic]
             if topic in self._state.readers:
-                told[topic] = now_ms
+                topics[topic] = now_ms
             else:
                 yield topic
 

@@ -41,7 +41,9 @@ def is_routine(group: Group, beat: Heartbeat) -> bool:
     member = group.members.get(beat.client_id)
     if member is None or member.instance_id != beat.instance_id or group.loss is not None or beat.mode != group.mode:
         return False
-    if beat.epoch != member.shown_epoch or not member.sent_epoch <= beat.epoch <= min(group.epoch, group.heard_epoch):
+    if beat.epoch != member.shown_epoch or not member.sent_epoch <= beat.epoch <= min(
+        group.epoch, group.received_epoch
+    ):
         return False
     knows_settings = member.sent_epoch >= 0 and beat.epoch > group.configured_epoch
     if knows_settings and member.session_ms != group.settings.session_timeout_ms:
@@ -49,8 +51,8 @@ def is_routine(group: Group, beat: Heartbeat) -> bool:
     if not beat.round <= member.shown_round or beat.round >= group.round:
         return False
     return (
-        member.unheard_since_ms < 0
-        and member.unheard_round < 0
+        member.lagging_since_ms < 0
+        and member.lagging_round < 0
         and not member.revoking
         and member.owned.keys() == set(beat.owned)
         and preferences.are_stored(beat, member)
@@ -86,29 +88,34 @@ class RoutineIndex:
         client_id = beats.clients.get(_digest(record.value))
         return None if client_id is None else (beats, client_id)
 
-    def note(self, group: Group, beat: Heartbeat, record: Record, *, is_silent: bool) -> None:
-        """List a heartbeat that was processed now if another one like it would be routine; else unlist its client.
+    def unlist(self, group: Group, client_id: str) -> None:
+        """Unlist the heartbeat of a client, which has sent another one."""
+        member = group.members.get(client_id)
+        if member is None:
+            return
+        beats = self._of(group.group_id.encode())
+        if beats is not None:
+            beats.clients.pop(member.routine_beat, None)
+        member.routine_beat = b""
+
+    def list_if_routine(self, group: Group, beat: Heartbeat, record: Record) -> None:
+        """List a heartbeat that has led to no decision if another one like it would be routine.
 
         Args:
             group: the group, after the heartbeat.
             beat: the heartbeat.
             record: its record.
-            is_silent: whether it led to no decision.
         """
         member = group.members.get(beat.client_id)
-        if member is None:
+        if member is None or not is_routine(group, beat):
             return
         assert record.key is not None, "the key of a heartbeat is its group"
         assert record.value is not None, "a heartbeat has a value"
+        member.routine_beat = _digest(record.value)
         beats = self._of(record.key)
-        if beats is not None:
-            beats.clients.pop(member.routine_beat, None)
-        member.routine_beat = b""
-        if is_silent and is_routine(group, beat):
-            member.routine_beat = _digest(record.value)
-            if beats is None:
-                beats = self._used[record.key] = RoutineBeats()
-            beats.clients[member.routine_beat] = beat.client_id
+        if beats is None:
+            beats = self._used[record.key] = RoutineBeats()
+        beats.clients[member.routine_beat] = beat.client_id
 
     def seen(self, group_id: str) -> Mapping[str, int]:
         """Return the times that a group's state does not have yet: client -> the shard's clock."""

@@ -11,6 +11,7 @@ from wakeroll_model.config import NEVER_MS
 from wakeroll_model.coordinator_log.kafka_events import KIND, LogEvent, Progress
 from wakeroll_model.deadlines import Deadlines
 from wakeroll_model.decisions import AnyDecision, Cause, Rejected
+from wakeroll_model.entity_machines import MACHINES, Around, Entity
 from wakeroll_model.events import (
     AnyEvent,
     Commit,
@@ -24,7 +25,6 @@ from wakeroll_model.events import (
     Unlock,
     ValidKey,
 )
-from wakeroll_model.fingerprint import fingerprint
 from wakeroll_model.group import Group, Loss
 from wakeroll_model.held_queue import HeldQueue
 from wakeroll_model.known_routes import Routes
@@ -45,14 +45,16 @@ from wakeroll_model.shard_clock import Moment
 from wakeroll_model.shard_entities import Entities
 from wakeroll_model.shard_load import Load
 from wakeroll_model.shard_state import Growth, ShardState, WrongPartitions, decode_state, encode_state
-from wakeroll_model.signing import SIGNED_BY, Admitted, Signatures, admit, new_signers
-from wakeroll_model.state_machines import MACHINES, Around, Entity
+from wakeroll_model.signing import SIGNED_BY, Signatures, admit, new_signers
 
 _KEEP_TOPICS = (Commit, Failures, Lock, Unlock)
 """Events that change no subscription and no target: the topics that a group follows stay the same."""
 _KEEP_ROUTINE = (*_KEEP_TOPICS, Heartbeat, Tick)
 """Events after which the group's routine heartbeats stay routine, if the event led to no decision; except the client's
 own, after a heartbeat."""
+_FRAMES = 6
+"""Number of innermost calls in a fingerprint."""
+_OURS = __name__.partition(".")[0]
 
 
 class Shard:
@@ -230,7 +232,7 @@ class Shard:
             beats, client_id = routine
             beats.seen_ms[client_id] = state.clock.pass_to(record.timestamp_ms)
             return []
-        event, authoritative = self._read(record)
+        event = self._read(record)
         moment = self._moment(record, event)
         is_loud = record.offset >= state.quiet_until
         if state.stage == "lost" or (state.stage == "quiet" and is_loud):
@@ -252,14 +254,14 @@ class Shard:
             case KeyChange():
                 decisions += self._change_keys(event)
             case Route():
-                self._readers.told(event, moment.now_ms)
+                self._readers.note_route(event, moment.now_ms)
                 for name in self._readers.of(event.topic, is_changed=self._routes.learn(event)):
                     decisions += self._step(name, event, moment, cause)
             case Heartbeat():
                 decisions += self._step(event.group_id, event, moment, cause)
-                self._note_routine(event, record, is_silent=not decisions)
+                self._note_routine(event, record, decisions)
             case _:
-                decisions += self._step(entity_of(event), event, moment, cause, authoritative)
+                decisions += self._step(entity_of(event), event, moment, cause)
         return [] if state.stage else self._numbered(decisions, record, cause)
 
     def group(self, group_id: str) -> Group | None:
@@ -340,11 +342,13 @@ class Shard:
         """Return whether a listed heartbeat is routine now: no era begins, and no signature is needed."""
         return not self._state.stage and (self._signatures is None or self._signatures.may_be_routine(record))
 
-    def _note_routine(self, beat: Heartbeat, record: Record, *, is_silent: bool) -> None:
+    def _note_routine(self, beat: Heartbeat, record: Record, decisions: list[AnyDecision]) -> None:
         """Note whether the next heartbeat like this one is a routine one; a signed one has no second like it."""
         group = self._entities.used.get(beat.group_id)
         if self._skips_routine and isinstance(group, Group):
-            self._routine.note(group, beat, record, is_silent=is_silent and self._may_skip(record))
+            self._routine.unlist(group, beat.client_id)
+            if not decisions and self._may_skip(record):
+                self._routine.list_if_routine(group, beat, record)
 
     def _recover(self, now_ms: int, is_learning: bool) -> None:
         """Recover every entity after a loss of state; `is_learning`: decisions are not published yet."""
@@ -369,30 +373,27 @@ class Shard:
         state.next_due_ms = now_ms
         self._routine.clear()
 
-    def _read(self, record: Record) -> tuple[AnyEvent | LogEvent | Rejected | None, bool]:
+    def _read(self, record: Record) -> AnyEvent | LogEvent | Rejected | None:
         """Decode a record, and verify its signature if its event needs one.
 
         Returns:
-            The event, its rejection, or None if it is a copy of a signed record; and whether it is authoritative.
+            The event, its rejection, or None if it is a copy of a signed record.
         """
         if self._is_of_kafka:
-            return read_kafka_event(record), True
+            return read_kafka_event(record)
         event = read_event(record, self._partitions, self._state.level)
         if self._signatures is None:
-            return event, True
+            return event
         if not self._state.signers:
             self._state.signers = new_signers(record.offset)
         if isinstance(event, Rejected):
-            return event, True
+            return event
         if type(event) not in SIGNED_BY:
             problem = self._signatures.client_problem(record, event, self._state.level)
-            return refuse("signature", problem, event) if problem else event, True
-        admitted = admit(record, event, self._signatures, self._state.signers, self._state.level)
-        return (admitted.event, admitted.authoritative) if isinstance(admitted, Admitted) else (admitted, False)
+            return refuse("signature", problem, event) if problem else event
+        return admit(record, event, self._signatures, self._state.signers, self._state.level)
 
-    def _step(
-        self, name: str, event: AnyEvent | LogEvent, moment: Moment, cause: Cause, authoritative: bool = True
-    ) -> list[AnyDecision]:
+    def _step(self, name: str, event: AnyEvent | LogEvent, moment: Moment, cause: Cause) -> list[AnyDecision]:
         """Run the machine on one entity; if the machine fails, restore the entity as it was before this event.
 
         One unforeseen event must not stop the whole shard for ever.
@@ -402,7 +403,7 @@ class Shard:
             routine_beats.enter(seen_ms, entity)
             self._entities.seen(name, seen_ms)
         of_all, before = state.load, self._machine.load(entity)
-        around = Around(self._routes, of_all, state.limits, authoritative, state.level)
+        around = Around(self._routes, of_all, state.limits, state.level)
         decisions: list[AnyDecision]
         try:
             decisions = self._machine.step(entity, event, moment, cause, around)
@@ -458,3 +459,24 @@ class Shard:
             return []
         due, self._state.next_due_ms = self._deadlines.due(now_ms)
         return due
+
+
+def fingerprint(error: Exception) -> str:
+    """Return a name for a failure of the machine itself: the exception, and the functions of this package it came from.
+
+    It is part of a decision, so it must be the same on every machine and after edits elsewhere. It contains no line
+    numbers, no calls of the standard library, and no names that differ between versions of Python, such as those of
+    comprehensions.
+
+    >>> fingerprint(ValueError("7"))
+    'ValueError in '
+    """
+    calls: list[str] = []
+    frame = error.__traceback__
+    while frame is not None:
+        module = frame.tb_frame.f_globals.get("__name__", "")
+        name = frame.tb_frame.f_code.co_name
+        if module.partition(".")[0] == _OURS and not name.startswith("<"):
+            calls.append(f"{module.removeprefix('wakeroll_')}.{name}")  # as stored decisions have it
+        frame = frame.tb_next
+    return f"{type(error).__name__} in {' > '.join(calls[-_FRAMES:])}"

@@ -3,12 +3,12 @@
 from wakeroll_model import routine_beats
 from wakeroll_model.coordinator_log.kafka_events import LogEvent
 from wakeroll_model.decisions import Cause
+from wakeroll_model.entity_machines import Around, Entity, Machine
 from wakeroll_model.events import AnyEvent
 from wakeroll_model.group import Group
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.shard_clock import Moment
 from wakeroll_model.shard_state import ShardState
-from wakeroll_model.state_machines import Around, Entity, Machine
 
 _Step = tuple[AnyEvent | LogEvent, Moment, Cause, int, Around]
 """An event that succeeded, with its inputs and the mark of the routes then in use."""

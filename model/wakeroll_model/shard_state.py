@@ -59,7 +59,7 @@ class ShardState(Struct, array_like=True):
     """Topic -> the groups that subscribe it, sorted."""
     watchers: dict[str, list[str]] = {}
     """Topic -> the groups that must receive every route of it, even one that changes nothing; sorted."""
-    told: dict[str, int] = {}
+    routed_topics: dict[str, int] = {}
     """Topic -> the shard's clock at its last route; the oldest route comes first."""
     next_due_ms: int = NEVER_MS
     """Lower bound of the deadlines."""
@@ -83,7 +83,7 @@ class ShardState(Struct, array_like=True):
     """Changes of the number of partitions, the oldest first."""
     absent: dict[str, int] = {}
     """Topic whose last route has no queues -> the shard's clock at that route, the oldest first; such topics are not in
-    `told`. Empty below feature level 3."""
+    `routed_topics`. Empty below feature level 3."""
     keys: dict[str, ValidKey] = {}
     """Name -> a key that is valid on record, the oldest first; empty: each process accepts the keys of its key file."""
 

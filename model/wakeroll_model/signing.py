@@ -6,7 +6,7 @@ The bytes of a signature are in `wakeroll_model.signature_bytes`, the keys of cl
 from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol, cast, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from wakeroll_model import client_keys, config, feature_levels
 from wakeroll_model.client_keys import ClientKey
@@ -251,14 +251,6 @@ class Signers(Struct, array_like=True):
             del self.newest[oldest]
 
 
-class Admitted(Struct, frozen=True):
-    """An event that may take effect."""
-
-    event: AnyEvent
-    authoritative: bool
-    """Whether its role signed it; False for a producer's arrival."""
-
-
 def new_signers(first: int) -> dict[Role, Signers]:
     """Return a shard's signers before its first record.
 
@@ -277,7 +269,7 @@ def admit(
     signatures: Signatures,
     signers: Mapping[Role, Signers],
     level: int = feature_levels.NEWEST,
-) -> Admitted | Rejected | None:
+) -> AnyEvent | Rejected | None:
     """Decide whether an event of a type in `SIGNED_BY` may take effect.
 
     Args:
@@ -289,16 +281,17 @@ def admit(
 
     Returns:
         The event; its rejection by the rule ``signature`` or ``stale``; None if it is a repetition, which is ignored.
+        An unsigned arrival becomes a hint, as a producer's: without the name of an observer.
     """
     # An operator that has Ed25519 keys only must be able to raise the level: releases that do not know such keys do not
     # know the type either.
     signature = read_signature(record.value or b"", feature_levels.NEWEST if type(event) is Level else level)
     if signature is None and type(event) is Arrival:
-        return Admitted(event, authoritative=False)
+        return structs.replace(event, observer="") if event.observer else event
     if problem := signatures.problem(record, event, signature):
         return refuse("signature", problem, event)
     if signature is None:  # it was accepted when no signatures were required
-        return Admitted(event, authoritative=True)
+        return event
     match signers[SIGNED_BY[type(event)]].find(signature, record.offset):
         case "stale":
             detail = (
@@ -308,7 +301,7 @@ def admit(
             return refuse("stale", detail, event)
         case "repeated":
             return None
-    return Admitted(event, authoritative=True)
+    return event
 
 
 def _needed(event: AnyEvent, role: Role) -> str:

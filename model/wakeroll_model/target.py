@@ -166,12 +166,12 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
         )
         left_out = f"{strategy} assigns it to no member"
     except Exception as error:  # a strategy may be third-party code, and its parameters come from a client
-        said = assignment_limits.shortened(
+        reason = assignment_limits.shortened(
             str(error) if isinstance(error, StrategyError) else f"{strategy} failed with {error!r}"
         )
-        target.notes.append(f"{shared.names}: {said}; the previous target stays")
+        target.notes.append(f"{shared.names}: {reason}; the previous target stays")
         shares = _last_shares(group, shared)
-        left_out = said
+        left_out = reason
     _take(target, group, shared, shares, left_out)
     return sum(map(len, shares.values()))
 

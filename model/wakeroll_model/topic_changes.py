@@ -6,10 +6,10 @@ recorded as a reset by the route.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from wakeroll_model import config, offsets_by_filter, own_offsets, shared_offsets
+from wakeroll_model import broadcast_offsets, clustering_offsets, config, offsets_by_filter
+from wakeroll_model.commits import begin_epoch
 from wakeroll_model.events import Route, RoutedQueue
 from wakeroll_model.group import Doubt, Group
-from wakeroll_model.offsets import begin_epoch
 from wakeroll_model.queue import Queue
 from wakeroll_model.turn import NOTHING, Outcome, Turn, combined, sending
 
@@ -117,15 +117,15 @@ def _note_absence(turn: Turn, topic: str) -> None:
     group.remind(turn.moment.now_ms + config.GONE_TOPIC_MS)
     if turn.level >= 3:
         for client_id, member in group.members.items():
-            if topic in member.subscriptions and member.mode == "broadcasting" and client_id in group.own_offsets:
-                own_offsets.note_absence(group.own_offsets[client_id], topic)
+            if topic in member.subscriptions and member.mode == "broadcasting" and client_id in group.broadcast_offsets:
+                broadcast_offsets.note_absence(group.broadcast_offsets[client_id], topic)
 
 
 def _is_known(group: Group, topic: str) -> bool:
     """Return whether the group has consumed a topic, or has offsets of it."""
     if topic in group.consumed or any(queue.topic == topic for queue in group.offsets):
         return True
-    return any(topic in own_offsets.consumed_topics(own) for own in group.own_offsets.values())
+    return any(topic in broadcast_offsets.consumed_topics(own) for own in group.broadcast_offsets.values())
 
 
 def _was_gone(group: Group, route: Route, known_id: str) -> bool:
@@ -169,7 +169,8 @@ def _start_over(turn: Turn, route: Route) -> Outcome:
     routed = {one.queue: one for one in route.queues}
     known = {queue for queue in group.offsets if queue.topic == route.topic}
     own = {
-        name: {queue for queue in own.offsets if queue.topic == route.topic} for name, own in group.own_offsets.items()
+        name: {queue for queue in own.offsets if queue.topic == route.topic}
+        for name, own in group.broadcast_offsets.items()
     }
     if turn.level >= 3:  # an owner that has committed nothing yet reads the former topic
         known |= {queue for queue in group.owners if queue.topic == route.topic}
@@ -177,20 +178,20 @@ def _start_over(turn: Turn, route: Route) -> Outcome:
             own[name] |= {queue for queue in group.members[name].owned if queue.topic == route.topic}
     wrong = [(queue, routed[queue].min_offset if queue in routed else 0) for queue in sorted(known)]
     outcomes = [_set_right(turn, wrong, why)] if wrong else []
-    for one in group.own_offsets.values():
-        own_offsets.start_over(one, route.topic, routed)
+    for one in group.broadcast_offsets.values():
+        broadcast_offsets.start_over(one, route.topic, routed)
     if turn.level >= 3:
         if (group.mode if group.members else group.mode_before) == "clustering":
-            shared_offsets.start_at_first(group, route.topic, routed)
-        for one in group.own_offsets.values():
-            own_offsets.start_at_first(group, one, route.topic, routed)
+            clustering_offsets.start_at_first(group, route.topic, routed)
+        for one in group.broadcast_offsets.values():
+            broadcast_offsets.start_at_first(group, one, route.topic, routed)
     if count := sum(map(len, own.values())):
         begin_epoch(turn, "reset", count, f"{why}; offsets set: {count}")
         clients: set[str] = set()
         for client_id, queues in sorted(own.items()):
             for queue in sorted(queues):
                 offset = routed[queue].min_offset if queue in routed else 0
-                clients |= own_offsets.reset(turn, queue, offset, client_id, why, BY)
+                clients |= broadcast_offsets.reset(turn, queue, offset, client_id, why, BY)
         outcomes.append(sending(clients))
     return combined(*outcomes)
 
@@ -201,7 +202,7 @@ def _set_right(
     begin_epoch(turn, "reset", len(offsets), f"{why}; offsets set: {len(offsets)}")
     clients: set[str] = set()
     for queue, offset in offsets:
-        clients |= shared_offsets.reset(turn, queue, offset, why, BY, (kept or {}).get(queue))
+        clients |= clustering_offsets.reset(turn, queue, offset, why, BY, (kept or {}).get(queue))
     return sending(clients)
 
 
@@ -211,7 +212,7 @@ def _forget(group: Group, topics: Collection[str]) -> None:
         for queue in [queue for queue in kept if queue.topic in topics]:
             del kept[queue]
     offsets_by_filter.forget(group, [queue for queue in group.ahead if queue.topic in topics])
-    own_offsets.forget_topics(group, topics)
+    broadcast_offsets.forget_topics(group, topics)
     group.consumed = [name for name in group.consumed if name not in topics]
     for names in (group.gone_topics, group.idle_topics, group.topic_ids, group.suspected_ids):
         for topic in topics:

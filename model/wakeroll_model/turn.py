@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from msgspec import UNSET, Struct
 
 from wakeroll_model import assignment_limits, config, feature_levels
-from wakeroll_model.broadcast_room import BroadcastRoom
+from wakeroll_model.assignment_limits import BroadcastRoom
 from wakeroll_model.config import DEFAULT_LIMITS, Limits
 from wakeroll_model.decisions import AnyDecision, Cause, Change, Membership, Offset, Rejected, Trigger
 from wakeroll_model.events import Heartbeat, Mode, Subscription
@@ -138,19 +138,19 @@ class Turn:
             self._oldest_topics = SortedTopics()
         return self._oldest_topics
 
-    def say(self, decision: AnyDecision) -> None:
-        """Add a decision."""
+    def emit(self, decision: AnyDecision) -> None:
+        """Emit a decision."""
         self.decisions.append(decision)
 
     def reject(self, beat: Heartbeat, rule: str, detail: str) -> None:
         """Reject a heartbeat."""
-        self.say(Rejected(rule=rule, detail=detail, group_id=beat.group_id, client_id=beat.client_id))
+        self.emit(Rejected(rule=rule, detail=detail, group_id=beat.group_id, client_id=beat.client_id))
 
     def note(
         self, client_id: str, member: Member, change: Change, detail: str = "", most: int = config.MAX_DETAIL
     ) -> None:
         """Record a change of a member as a `membership` decision, with at most so many characters of its detail."""
-        self.say(
+        self.emit(
             Membership(
                 group_id=self.group.group_id,
                 client_id=client_id,
@@ -172,12 +172,12 @@ class Turn:
             return False
         if wrong:
             # Without a client_id: the rejection is for the operator, and would go to the inbox of the client.
-            self.say(Rejected(rule=rule, detail=assignment_limits.shortened(wrong), group_id=group.group_id))
+            self.emit(Rejected(rule=rule, detail=assignment_limits.shortened(wrong), group_id=group.group_id))
             return False
         group.resets = [*group.resets, request_id][-config.LAST_RESETS :]
         return True
 
-    def say_reset(
+    def emit_reset(
         self,
         queue: Queue,
         offset: int,
@@ -189,11 +189,11 @@ class Turn:
         *,
         is_deleted: bool = False,
     ) -> None:
-        """Record that `by` reset or deleted an offset: of the group (`client_id`: its owner), or of one client.
+        """Emit an offset that `by` reset or deleted: of the group (`client_id`: its owner), or of one client.
 
         `client_id` is empty if nobody owns the queue.
         """
-        self.say(
+        self.emit(
             Offset(
                 group_id=self.group.group_id,
                 queue=queue,

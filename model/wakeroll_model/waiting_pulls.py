@@ -61,7 +61,7 @@ class Hold(Struct, array_like=True):
         return self.until_ms if self.skipped_ms < 0 else min(self.until_ms, self.skipped_ms + config.SKIP_MS)
 
 
-class Lane:
+class FilterHolds:
     """The holds with the same filter, sorted by offset and number."""
 
     def __init__(self, pull_filter: PullFilter, wanted: ParsedSubscription | None = None) -> None:
@@ -127,29 +127,33 @@ class WaitingPulls:
         self._holds = holds
         self._pull_filters = pull_filters
         self._numbers = {pull_filter: number for number, pull_filter in pull_filters.items()}
-        self._lanes = {number: Lane(pull_filter) for number, pull_filter in pull_filters.items()}
+        self._by_filter = {number: FilterHolds(pull_filter) for number, pull_filter in pull_filters.items()}
         self._clients: dict[tuple[str, str], int] = {}
         self._due: list[tuple[int, int]] = []
         """Heap of (due_ms, number); entries of holds that were removed, or that are due earlier by now, are ignored."""
         self.filters = sum(pull_filter.cost for pull_filter in pull_filters.values())
         """Cost of all filters together, in characters."""
         for number, hold in holds.items():
-            lane = self._lanes[hold.filter_number]
-            (lane.fresh if hold.skipped_ms < 0 else lane.skipped).append((hold.from_offset, number))
+            same_filter = self._by_filter[hold.filter_number]
+            (same_filter.fresh if hold.skipped_ms < 0 else same_filter.skipped).append((hold.from_offset, number))
             self._clients[hold.group_id, hold.client_id] = number
-        for lane in self._lanes.values():
-            lane.fresh.sort()
-            lane.skipped.sort()
+        for same_filter in self._by_filter.values():
+            same_filter.fresh.sort()
+            same_filter.skipped.sort()
         self._rebuild_due()
 
     @property
-    def lanes(self) -> list[Lane]:
-        """The lanes, one per filter."""
-        return list(self._lanes.values())
+    def by_filter(self) -> list[FilterHolds]:
+        """The holds of each filter."""
+        return list(self._by_filter.values())
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all holds, lane by lane."""
-        return [number for lane in self._lanes.values() for _, number in (*lane.fresh, *lane.skipped)]
+        """Return the numbers of all holds, filter by filter."""
+        return [
+            number
+            for same_filter in self._by_filter.values()
+            for _, number in (*same_filter.fresh, *same_filter.skipped)
+        ]
 
     def of_client(self, group_id: str, client_id: str) -> int | None:
         """Return the number of a client's held pull; None if it has none."""
@@ -164,34 +168,34 @@ class WaitingPulls:
         if pull_filter not in self._numbers:
             self._pull_filters[number] = pull_filter
             self._numbers[pull_filter] = number
-            self._lanes[number] = Lane(pull_filter, wanted)
+            self._by_filter[number] = FilterHolds(pull_filter, wanted)
             self.filters += pull_filter.cost
         hold.filter_number = self._numbers[pull_filter]
         self._holds[number] = hold
         self._clients[hold.group_id, hold.client_id] = number
-        insort(self._lanes[hold.filter_number].fresh, (hold.from_offset, number))
+        insort(self._by_filter[hold.filter_number].fresh, (hold.from_offset, number))
         self._note_due(number, hold)
 
     def remove(self, number: int) -> Hold:
         """Remove a hold and return it."""
         hold = self._holds[number]
-        self._lanes[hold.filter_number].remove(number, hold)
+        self._by_filter[hold.filter_number].remove(number, hold)
         return self.drop(number)
 
     def drop(self, number: int) -> Hold:
-        """Remove a hold that its lane has removed already."""
+        """Remove a hold that `FilterHolds` has removed already."""
         hold = self._holds.pop(number)
         del self._clients[hold.group_id, hold.client_id]
-        lane = self._lanes.get(hold.filter_number)
-        if lane is not None and not lane:
+        same_filter = self._by_filter.get(hold.filter_number)
+        if same_filter is not None and not same_filter:
             pull_filter = self._pull_filters.pop(hold.filter_number)
-            del self._lanes[hold.filter_number], self._numbers[pull_filter]
+            del self._by_filter[hold.filter_number], self._numbers[pull_filter]
             self.filters -= pull_filter.cost
         return hold
 
-    def skip(self, lane: Lane, offset: int, now_ms: int) -> None:
-        """Let the holds of a lane skip an arrival that their filter does not match."""
-        for number in lane.skip_below(offset):
+    def skip(self, same_filter: FilterHolds, offset: int, now_ms: int) -> None:
+        """Let the holds of a filter skip an arrival that it does not match."""
+        for number in same_filter.skip_below(offset):
             hold = self._holds[number]
             hold.skipped_ms = now_ms
             self._note_due(number, hold)

@@ -110,10 +110,10 @@ def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
     play.beat()
     begin_ms, begin = play.now_ms, len(play.decisions)
     for event in _events(play.group, play.shard, change):
-        play.tell(event)
+        play.append(event)
     play.until_calm()
     then, decisions = situation_of(play.shard, group_id), play.decisions[begin:]
-    given = [one for one in decisions if isinstance(one, Handover) and one.to is not None]
+    assigned = [one for one in decisions if isinstance(one, Handover) and one.to is not None]
     targets = [one for one in decisions if isinstance(one, Rebalance)]
     refused = [one.client_id for one in decisions if isinstance(one, Fenced) and one.reason == "refused"]
     notes = [f"{client_id} is refused: the group has {len(then.clients)} members" for client_id in refused]
@@ -121,8 +121,8 @@ def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
         now=now,
         then=then,
         moved=[queue for queue, owner in now.owners.items() if then.owners.get(queue, owner) != owner],
-        handovers=[one for one in given if one.from_ not in (None, one.to)],
-        took_ms=given[-1].at_ms - begin_ms if given else 0,
+        handovers=[one for one in assigned if one.from_ not in (None, one.to)],
+        took_ms=assigned[-1].at_ms - begin_ms if assigned else 0,
         unassigned=targets[-1].unassigned if targets else [],
         unassigned_count=targets[-1].unassigned_count if targets else 0,
         notes=[*(targets[-1].notes if targets else []), *notes, *_of_pinned(then, change)],
@@ -169,7 +169,7 @@ class _Play:
         """Log time, epoch ms."""
         self.decisions: list[AnyDecision] = []
         """Decisions about the group, in order."""
-        self._said = {client_id: _last_word(group_id, client_id, one) for client_id, one in self.group.members.items()}
+        self._beats = {client_id: _last_beat(group_id, client_id, one) for client_id, one in self.group.members.items()}
         self._news: dict[str, None] = {}
         self._tick()
         self.now_ms += config.SLACK_MS
@@ -206,23 +206,23 @@ class _Play:
             self._answer()
 
     def _tick(self) -> None:
-        self.tell(Tick(observer="what-if", uptime_ms=self.now_ms))
+        self.append(Tick(observer="what-if", uptime_ms=self.now_ms))
 
     def beat(self) -> None:
         """Let every client send a heartbeat that shows its last assignment as carried out."""
         self._beat_ms = self.now_ms
-        for beat in list(self._said.values()):
-            self.tell(beat)
+        for beat in list(self._beats.values()):
+            self.append(beat)
         self._answer()
 
-    def tell(self, event: AnyEvent) -> None:
+    def append(self, event: AnyEvent) -> None:
         """Append an event to the log, and let clients receive the decisions about their group.
 
         Raises:
             NotPlayable: the event is rejected.
         """
         if isinstance(event, Heartbeat):
-            self._said.setdefault(event.client_id, event)
+            self._beats.setdefault(event.client_id, event)
         key = entity_of(event).encode() or None
         at = self.shard.topic, self.shard.partition, self.shard.offset + 1, self.now_ms
         for decision in self.shard.apply(Record(*at, key, _encode(event))):
@@ -233,12 +233,12 @@ class _Play:
                 case Rejected() if decision.rule != "limit":  # a client beyond the limit is fenced too
                     raise NotPlayable(decision.detail)
                 case Fenced():
-                    self._said.pop(decision.client_id, None)
+                    self._beats.pop(decision.client_id, None)
                     self._news.pop(decision.client_id, None)
                 case Assignment():
                     owned = [assigned.queue for assigned in decision.queues]
-                    said = self._said[decision.client_id]
-                    self._said[decision.client_id] = structs.replace(said, epoch=decision.epoch, owned=owned)
+                    beat = self._beats[decision.client_id]
+                    self._beats[decision.client_id] = structs.replace(beat, epoch=decision.epoch, owned=owned)
                     self._news[decision.client_id] = None
 
     def _answer(self) -> None:
@@ -246,11 +246,11 @@ class _Play:
         while self._news:
             news, self._news = self._news, {}
             for client_id in news:
-                if client_id in self._said:
-                    self.tell(self._said[client_id])
+                if client_id in self._beats:
+                    self.append(self._beats[client_id])
 
 
-def _last_word(group_id: str, client_id: str, member: Member) -> Heartbeat:
+def _last_beat(group_id: str, client_id: str, member: Member) -> Heartbeat:
     """Return the heartbeat of a member that has carried out all its assignments."""
     return Heartbeat(
         group_id=group_id,
@@ -281,7 +281,7 @@ def _events(group: Group, shard: Shard, change: Variation) -> list[AnyEvent]:
     events: list[AnyEvent] = [Configure(group_id=group.group_id, **change.settings)] if change.settings else []
     if change.add:
         oldest = next(iter(members))
-        wanted = structs.replace(_last_word(group.group_id, oldest, members[oldest]), epoch=-1, owned=[])
+        wanted = structs.replace(_last_beat(group.group_id, oldest, members[oldest]), epoch=-1, owned=[])
         events += [
             structs.replace(wanted, client_id=client_id, instance_id=f"what-if-{client_id}")
             for client_id in _new_names(members, change.add)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.support.page_contrast import CONTRAST
 from tests.support.systems.coordinator_thread import Coordinator
 from wakeroll import Consumer
 from wakeroll_model.events import Route, RoutedQueue
@@ -237,38 +238,6 @@ def test_an_unknown_group_and_an_unknown_page_are_explained(site, open_page):
     expect(open_page(f"{site}/nothing").get_by_role("heading", level=1)).to_have_text("Nothing here")
 
 
-CONTRAST = """
-() => {
-  const parse = (text) => (text.match(/[0-9.]+/g) || []).map(Number);
-  const over = (top, below) => {
-    const a = top.length > 3 ? top[3] : 1;
-    return [0, 1, 2].map((i) => top[i] * a + below[i] * (1 - a));
-  };
-  const background = (element) => {
-    const layers = [];
-    for (let one = element; one; one = one.parentElement) layers.unshift(parse(getComputedStyle(one).backgroundColor));
-    return layers.reduce((below, top) => over(top, below), [255, 255, 255]);
-  };
-  const light = (colour) => {
-    const [r, g, b] = colour.map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    const text = walker.currentNode.textContent.trim();
-    if (!text || element.closest("svg, script, noscript, .off, .hidden") || !element.checkVisibility()) continue;
-    const below = background(element);
-    const [a, b] = [light(over(parse(getComputedStyle(element).color), below)), light(below)];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) found.push(`${text.slice(0, 30)} ${ratio.toFixed(2)}`);
-  }
-  return found;
-}
-"""
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [380, 1280])
 def test_every_text_has_enough_contrast_and_no_page_scrolls_sideways(
@@ -286,6 +255,18 @@ def test_every_text_has_enough_contrast_and_no_page_scrolls_sideways(
         expect(cell(page, f"c1 owns {topic}-2")).to_be_visible()
         assert page.evaluate(CONTRAST) == []
         assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_page_that_receives_no_events_does_not_call_its_connection_lost(site, open_page):
+    """It would fade, and request its own address as a stream every few seconds."""
+    page = open_page(f"{site}/")
+    page.clock.install()
+    page.goto(f"{site}/nothing")
+    page.clock.run_for(40_000)
+    assert page.locator("body").get_attribute("data-connection") is None
+
+    page.goto(f"{site}/")
+    expect(page.locator("body")).to_have_attribute("data-connection", "open")
 
 
 def test_the_fixture_reports_a_blocked_script(site, browser):

@@ -136,8 +136,10 @@ def test_each_role_works_with_few_rights_and_ends_with_0(broker, podman: Podman,
             broker.bootstrap,
             client_id=name,
             prefix=prefix,
-            on_assigned=lambda queues, name=name: owned.setdefault(name, set()).update(one.queue_id for one in queues),
-            on_revoked=lambda queues, name=name: owned[name].difference_update(one.queue_id for one in queues),
+            on_assigned=lambda _, queues, name=name: owned.setdefault(name, set()).update(
+                one.queue_id for one in queues
+            ),
+            on_revoked=lambda _, queues, name=name: owned[name].difference_update(one.queue_id for one in queues),
         )
         for name in ("c1", "c2")
     ]
@@ -210,7 +212,7 @@ def test_compose_starts_the_control_plane_as_its_file_says(
             reachable_broker,
             client_id="c1",
             prefix="composed",
-            on_assigned=lambda queues: owned.update(one.queue_id for one in queues),
+            on_assigned=lambda _, queues: owned.update(one.queue_id for one in queues),
         ) as consumer:
             until(
                 lambda: owned == {0, 1, 2, 3},

@@ -64,7 +64,7 @@ def test_the_image_has_all_packages_each_with_its_version_and_hashes():
     constraints = {canonicalize_name(name): version for name, version in lines}
     packages, builders = locked("requirements.txt"), locked("build-requirements.txt")
 
-    assert set(packages) == needed({"spark", "serve", "s3"})
+    assert set(packages) == needed({"spark", "serve", "oidc", "s3"})
     assert {"hatchling", "setuptools", "wheel"} <= set(builders)
     assert {name: version for name, (version, _) in packages.items()} == {name: constraints[name] for name in packages}
     assert all(hashes for _, hashes in (*packages.values(), *builders.values()))

@@ -42,8 +42,8 @@ class Application:
             [topic],
             coordinator.connection.bootstrap,
             prefix=coordinator.connection.topics.prefix,
-            on_assigned=lambda queues: self.said.append(("assigned", numbers(queues))),
-            on_revoked=lambda queues: self.said.append(("revoked", numbers(queues))),
+            on_assigned=lambda _, queues: self.said.append(("assigned", numbers(queues))),
+            on_revoked=lambda _, queues: self.said.append(("revoked", numbers(queues))),
             **settings,
         )
         self.consumer.join()
@@ -388,7 +388,7 @@ def test_an_application_that_commits_by_itself_can_do_so_when_a_queue_goes(coord
     one.poll_until(lambda: one.taken() == 7)
     wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 0, 1: 0}, "the beginning is on record")
 
-    one.consumer._on_revoked = lambda queues: committed.append((numbers(queues), one.consumer.commit()))
+    one.consumer._on_revoked = lambda _, queues: committed.append((numbers(queues), one.consumer.commit()))
     two = join(topic, commit_interval=None)
     wait_until(lambda: coordinator.beats(one.name)[-1].epoch >= 2, "one is asked")
     one.poll_until(lambda: one.taken() + two.taken() >= 10, two)
@@ -572,24 +572,27 @@ def test_a_broker_without_a_control_plane_is_named(broker):
         Consumer("billing", ["orders"], broker.bootstrap, prefix="nothing")
 
 
-def test_one_thread_polls(coordinator, join):
-    """Being back in poll() means that the last message is done: two threads would say so for each other."""
+def test_threads_poll_one_after_the_other(coordinator, join):
+    """Being back in poll() means that the last message is done: at once, two threads would say so for each other."""
     application = join(coordinator.topic(1))
     application.poll()
     said = []
 
     def poll() -> None:
         try:
-            application.consumer.poll(0)
+            application.consumer.poll(60)
         except InvalidUsage as problem:
             said.append(str(problem))
 
     second = threading.Thread(target=poll, name="second")
     second.start()
+    wait_until(application.consumer._polling.locked, "the second thread polls")
+    with pytest.raises(InvalidUsage, match=r"^thread 'MainThread' called poll\(\) while thread 'second' is in a call"):
+        application.consumer.poll(0)
+    application.consumer.close()
     second.join()
 
-    assert len(said) == 1
-    assert "is polled by thread 'MainThread', and now by 'second'" in said[0]
+    assert said == ["this Consumer is closed; create a new one"]
 
 
 def test_a_consumer_may_be_closed_by_another_thread(coordinator, join):
@@ -618,7 +621,7 @@ def test_a_callback_may_not_poll_or_close(coordinator, group_id):
     topic = coordinator.topic(1)
     said = []
 
-    def meddle(_: list[Queue]) -> None:
+    def meddle(*_: object) -> None:
         for call in (consumer.poll, consumer.close):
             try:
                 call()
@@ -630,7 +633,7 @@ def test_a_callback_may_not_poll_or_close(coordinator, group_id):
         wait_until(lambda: consumer.poll(0.05) or said, "queues have come")
 
     assert said == [
-        "poll() was called by a callback of poll() or run(); call it when that has returned",
+        "poll() was called by a callback of poll(), consume() or run(); call it when that has returned",
         "close() was called during poll() or run(), by a callback or a signal handler; call it when that has returned; "
         "stop() lets run() return",
     ]
@@ -643,7 +646,7 @@ def test_a_callback_that_fails_is_heard_and_the_queue_still_goes(coordinator, jo
     one = join(topic, client_id=f"a-clumsy-{uuid.uuid4().hex[:6]}")
     one.poll_until(lambda: one.queues == [0, 1])
 
-    def fail(_: list[Queue]) -> None:
+    def fail(*_: object) -> None:
         raise ZeroDivisionError
 
     one.consumer._on_revoked = fail

@@ -15,7 +15,7 @@ from wakeroll.connection import Connection, Topics
 from wakeroll_model.config import CONTROL_PARTITIONS
 from wakeroll_model.decisions import Fenced, Handover, Rejected
 from wakeroll_model.events import Arrival
-from wakeroll_model.invariants import broken_epochs, broken_offsets, broken_ownership, broken_telling
+from wakeroll_model.invariants import broken_epochs, broken_offsets, broken_ownership, broken_revocations
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
@@ -108,7 +108,7 @@ def test_consumers_go_on_and_nothing_is_lost_or_repeated(coordinator):
     its = [one for one in coordinator.decided if getattr(one, "group_id", None) == group_id]
     assert {one.rule for one in its if isinstance(one, Rejected)} == {"partition"}
     assert {one.reason for one in its if isinstance(one, Fenced)} <= {"left"}
-    for rule in (broken_epochs, broken_ownership, broken_telling, broken_offsets):
+    for rule in (broken_epochs, broken_ownership, broken_revocations, broken_offsets):
         assert rule(its) == []
     assert {one.shard.partition(".")[0] for one in its if isinstance(one, Handover)} == {
         f"groups-{partition_of(group_id.encode(), number)}" for number in (CONTROL_PARTITIONS, MORE)

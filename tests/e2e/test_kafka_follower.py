@@ -242,4 +242,4 @@ def test_a_tick_that_is_in_the_log_at_the_start_is_not_received_now(writer):
 
 def heard(model: LiveModel) -> list[float | None]:
     """Return when each shard received its newest tick, by the monotonic clock (s)."""
-    return [one.tick_heard_s for one in tuple(model.shards.values())]
+    return [one.tick_received_s for one in tuple(model.shards.values())]

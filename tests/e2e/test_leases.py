@@ -58,7 +58,7 @@ def test_a_process_that_dies_is_replaced_after_its_lease(connection):
         assert second["record"].term > lease.term
         first._stop.clear()
         while first["record"].state == "doubtful":
-            first._hear()
+            first._receive()
 
         for question in (lease.confirm, lease.is_confirmed, ProcessLocks(Settings(), ExitStack(), [lease]).confirm):
             with pytest.raises(LeaseLost, match="has lost the lease 'record' to b@two:2"):

@@ -54,8 +54,8 @@ def test_a_consumer_whose_inbox_lost_its_tail_rejoins(tmp_path):
             [topic],
             broker.bootstrap,
             client_id="a",
-            on_assigned=lambda queues: owned.update(queue.queue_id for queue in queues),
-            on_revoked=lambda queues: owned.difference_update(queue.queue_id for queue in queues),
+            on_assigned=lambda _, queues: owned.update(queue.queue_id for queue in queues),
+            on_revoked=lambda _, queues: owned.difference_update(queue.queue_id for queue in queues),
         ) as consumer:
             poll = partial(consumer.poll, 0.1)
             wait_until(lambda: len(owned) == 2, "it has both queues", between=poll)

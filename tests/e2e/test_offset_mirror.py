@@ -36,7 +36,7 @@ class SuspendedMirror:
         self._mirror = OffsetMirror(connection, re.compile(".*"), self.stop, ObserverMetrics(mirrors=True))
         self._stops: list[Callable[[FrameType], bool]] = [
             lambda frame: frame.f_code is OffsetMirror._write.__code__ and bool(self._mirror._pending),
-            lambda frame: frame.f_code is OffsetMirror._hear.__code__,
+            lambda frame: frame.f_code is OffsetMirror._receive.__code__,
         ]
         self.thread = threading.Thread(target=self._run)
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from bench import page_load, results
-from bench.page_figures import Page
+from bench.__main__ import main
+from bench.frame import read
+from bench.page_load import Page
 from wakeroll_pipeline.spark.jars import ensure_jars
 
 pytestmark = pytest.mark.e2e
@@ -15,9 +16,9 @@ def test_the_page_of_a_simulated_deployment_is_live(tmp_path):
     ensure_jars()
     small = ("--groups", "3", "--streams", "2", "--seconds", "1", "--warmup", "1", "--rounds", "0")
 
-    code = page_load.main([*small, "--folder", str(tmp_path / "data"), "--json", str(tmp_path / "page.json")])
+    code = main(["page_load", *small, "--folder", str(tmp_path / "data"), "--json", str(tmp_path / "page.json")])
 
-    found = results.read(tmp_path / "page.json", Page)
+    found = read(tmp_path / "page.json", Page)
     assert code == 0
     assert found is not None
     assert found.state == "live"

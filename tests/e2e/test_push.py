@@ -252,7 +252,7 @@ def test_a_revoked_queue_is_released_when_its_calls_have_returned(coordinator, c
         coordinator.produce(topic, partition, 500)
     obstacle = Obstacle(20, partition=1)
     revoked: list[list[int]] = []
-    consumer = consumer_of(topic, orderly=True, on_revoked=lambda queues: revoked.append(numbers(queues)))
+    consumer = consumer_of(topic, orderly=True, on_revoked=lambda _, queues: revoked.append(numbers(queues)))
     one = Worker(consumer, obstacle, batch_size=10)
     obstacle.wait()
     two = Worker(consumer_of(topic, orderly=True))

@@ -107,14 +107,14 @@ def test_position_committed_and_lag_follow_what_is_processed(consumer_of, coordi
     assert consumer.lag() == {Queue(topic, "", 0): 0, Queue(topic, "", 1): 3}
 
 
-def test_an_application_continues_where_its_own_store_ends(consumer_of, topic):
-    """It seeks in `on_assigned`: what its database has is not delivered, with poll and with run."""
+def test_an_application_continues_where_its_own_store_ends(consumer_of):
+    """By `seek` or by a result of `on_assigned`: what its database has is not delivered, with poll and with run."""
     store = {0: 7, 1: 12}
 
-    def go_there(queues: list[Queue]) -> None:
-        for queue in queues:
-            if queue.topic == topic:
-                consumer.seek(queue, store[queue.queue_id])
+    def go_there(consumer: Consumer, queues: list[Queue]) -> dict[Queue, int]:
+        for queue in queues[:1]:
+            consumer.seek(queue, store[queue.queue_id])
+        return {queue: store[queue.queue_id] for queue in queues[1:]}
 
     consumer = consumer_of(on_assigned=go_there)
     expected = {(0, offset) for offset in range(7, 20)} | {(1, offset) for offset in range(12, 20)}

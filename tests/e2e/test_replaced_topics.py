@@ -132,8 +132,8 @@ def test_a_consumer_follows_an_inbox_that_was_created_again(restarted, group_id,
             connection.bootstrap,
             client_id=name,
             prefix=prefix,
-            on_assigned=lambda queues: owned[name].update(queue.queue_id for queue in queues),
-            on_revoked=lambda queues: owned[name].difference_update(queue.queue_id for queue in queues),
+            on_assigned=lambda _, queues: owned[name].update(queue.queue_id for queue in queues),
+            on_revoked=lambda _, queues: owned[name].difference_update(queue.queue_id for queue in queues),
         )
 
     with ExitStack() as stack:
@@ -289,7 +289,7 @@ def test_the_observer_hears_subscriptions_in_a_topic_that_was_created_again(rest
         with suppress(NotReachable):  # as the observer's router, which asks again
             cluster.racks([topic])
             follower.follow(1, cluster)
-        heard.extend(follower.hear(0.5))
+        heard.extend(follower.receive(0.5))
 
     try:
         append(connection, topic, *[beat] * 5)

@@ -22,8 +22,7 @@ from tests.support.systems.prometheus_server import (
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
-from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics
-from wakeroll_pipeline.metrics.process_registry import new_registry
+from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics, new_registry
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 
 ROOT = Path(__file__).parents[2]

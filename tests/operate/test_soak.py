@@ -4,9 +4,8 @@ import subprocess
 
 import pytest
 
-from bench import results
-from bench.soak import soak_figures
-from bench.soak.__main__ import main
+from bench.__main__ import main
+from bench.frame import read
 from bench.soak.soak_faults import FAULTS
 from bench.soak.soak_figures import Soak
 
@@ -17,11 +16,12 @@ def test_every_claim_holds_with_every_fault(tmp_path):
     """Nothing is lost, no queue has two owners, a replay decides the same; and no process is left."""
     faults = len(FAULTS)
     code = main([
+        "soak",
         *("--minutes", str((faults + 1) * 10 / 60), "--every", "10", "--clients", "12", "--per-process", "3"),
         *("--per-second", "50", "--seed", "7", "--folder", str(tmp_path / "soak")),
     ])  # fmt: skip
 
-    found = results.read(tmp_path / "soak" / soak_figures.SOAK.name, Soak)
+    found = read(tmp_path / "soak" / "soak.json", Soak)
     assert found is not None
     assert found.broken == []
     assert code == 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,39 +10,30 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from prometheus_client import CollectorRegistry
 
-from bench import (
-    change_figures,
-    ledger_figures,
-    ledger_questions,
-    page_figures,
-    push_figures,
-    report,
-    results,
-    strategy_speed,
-)
-from bench.__main__ import measure
-from bench.aged_figures import FLOOR, Age, Aged
-from bench.command_memory import CommandFailed, Run, run
+from bench import group_changes, ledger_questions, page_load, push_throughput, report, sharing
+from bench.__main__ import main
+from bench.aged_ledgers import FLOOR, Age, Aged
+from bench.any_moment import Load, Moments
+from bench.change_effects import Change, Effect, effect_of
+from bench.consumer_logs import ConsumerLogs
+from bench.core import TINY, Results
 from bench.decision_reader import Answer, Passed
 from bench.deployment_events import Life
-from bench.handed_out import Change, Effect, Handed, LogTail, effect_of
-from bench.latency_figures import Latency, Wakes, Way, latency_of
-from bench.ledger_figures import Floor, Growth, Size, Stored
-from bench.long_figures import Command
-from bench.moment_figures import Load, Moments
-from bench.page_readers import StreamFailed, listen
+from bench.frame import NotMeasured, read, write
+from bench.growing_ledger import GrowingLedger, Stored
+from bench.ledger_questions import Floor, Growth, Size
+from bench.page_readers import listen
+from bench.path_latency import Wakes, Way, queryable
 from bench.population import Population
-from bench.process_usage import ProcessEnded, resident_mib
-from bench.queryable import queryable
+from bench.process_usage import Command, resident_mib, run
 from bench.replay_speed import log_of
-from bench.report import Others
-from bench.results import TINY, Results
+from bench.report import BENCHES
 from bench.sharing import moves, of_their_own, same_for_all
+from bench.timings import Latency, latency_of
 from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision
@@ -52,16 +44,27 @@ from wakeroll_model.records import Record
 from wakeroll_model.replay import replay
 from wakeroll_model.strategies import STRATEGIES
 from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.local.story_checks import Handled
 from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
+from wakeroll_pipeline.settings import Settings
 
 ONE = Queue("orders", "", 1)
 
 
 @pytest.fixture(scope="module")
-def found() -> Results:
-    """A whole run, tiny."""
-    return measure(TINY, say=lambda _: None)
+def found(tmp_path_factory) -> Results:
+    """A whole run, tiny, from the file that it writes: the page is made from the file, not from memory."""
+    path = tmp_path_factory.mktemp("core") / "results.json"
+    assert main(["core", "--tiny", "--json", str(path)]) == 0
+    figures = read(path, Results)
+    assert figures is not None
+    return figures
+
+
+def page_of(found: Results, **others: object) -> str:
+    """Return the page of these figures, by the names of their measurements."""
+    return report.page({"core": found, **others})
 
 
 @pytest.mark.operate
@@ -87,9 +90,9 @@ def test_whatever_strategy_is_registered_is_measured(found):
 @pytest.mark.operate
 def test_figures_survive_their_file(found, tmp_path):
     """The page is made from the file, not from memory."""
-    results.write(found, tmp_path / "results.json")
+    write(found, tmp_path / "results.json")
 
-    assert results.read(tmp_path / "results.json", Results) == found
+    assert read(tmp_path / "results.json", Results) == found
 
 
 @pytest.mark.operate
@@ -105,7 +108,7 @@ def test_the_page_is_made_from_the_figures(found):
         queryable=Latency(3_000, 4_000, 9_000),
     )
 
-    without, page = report.page(found), report.page(found, Others(wakes))
+    without, page = page_of(found), page_of(found, path_latency=wakes)
 
     assert "not measured yet" in without
     assert "| heartbeat to assignment, p50 against the floor's | <= 1.6 times | 2.00 times | no |" in page
@@ -136,92 +139,90 @@ def test_a_decision_can_be_asked_for_when_the_commit_with_its_row_is_there(tmp_p
 def test_growth_is_told_by_ten_times_the_events_and_beside_spark(found):
     """Sizes need not be ten times apart, and Spark need not be asked about all of them."""
 
-    def size(events: int, seconds: float, mib: float, **spark: Run) -> Size:
-        of_all = Run(seconds=seconds, jvm_mib=0, command_mib=mib, worker_mib=0, together_mib=mib)
+    def size(events: int, seconds: float, mib: float, **spark: Command) -> Size:
+        of_all = Command(seconds, mib)
         tables = {"events": Stored(rows=events, size=events * 40)}
-        floor = Floor(start_s=10, read_s=2, event_bytes=1, run=of_all)
+        floor = Floor(10, of_all)
         engines = {"duckdb": of_all, **spark}
-        runs = {engine: dict.fromkeys(ledger_figures.COMMANDS, run) for engine, run in engines.items()}
+        runs = {engine: dict.fromkeys(ledger_questions.COMMANDS, run) for engine, run in engines.items()}
         return Size(events, 9, 60, 12, tables, floor, runs)
 
-    of_spark = Run(seconds=40, jvm_mib=400, command_mib=90, worker_mib=0, together_mib=500)
+    of_spark = Command(40, 500)
     sizes = [size(1_000, 8, 200, spark=of_spark), size(100_000, 32, 300)]
     ledgers = Growth(found.machine, 1_000, 4, "1g", sizes)
 
-    page = report.page(found, Others(ledger=ledgers))
+    page = page_of(found, ledger_questions=ledgers)
 
     assert "| `events` | 1,000 (0.0400) | 100,000 (4.00) |" in page
     assert "| `check`: every rule | 8.00 (5.00) | 32.0 (-) | x 2.00 |" in page
     assert "| `check`: every rule | 200 (500) | 300 (-) |" in page
-    assert "Not measured yet: `python -m bench.ledger_questions`" in report.page(found)
+    assert "Not measured yet: `python -m bench ledger_questions`" in page_of(found)
 
 
 @pytest.mark.operate
 def test_the_page_continues_the_growth_of_questions_to_a_year(found):
     """From 1 to 30 days `groups` takes 0.29 s longer; so in 335 days more, 3.35 s."""
     ages = [
-        Age(days, days * 100, days * 10**9, {FLOOR: Command(0.4, 0.5, 60), "groups": Command(1.0, seconds, 250)})
+        Age(days, days * 100, days * 10**9, {FLOOR: Command(0.5, 60), "groups": Command(seconds, 250)})
         for days, seconds in ((1, 2), (30, 2.29))
     ]
 
-    page = report.page(found, Others(aged=Aged(found.machine, 1_000, 54_000, ages)))
+    page = page_of(found, aged_ledgers=Aged(found.machine, 1_000, 54_000, ages))
 
     assert "| `groups` | 2.00 (4.0, 250) | 2.29 (4.6, 250) | 5.64 |" in page
-    assert "Not measured yet: `python -m bench.aged_ledgers`" in report.page(found)
+    assert "Not measured yet: `python -m bench aged_ledgers`" in page_of(found)
 
 
 @pytest.mark.operate
 def test_the_page_compares_push_consumption_with_a_bare_consumer(found):
     ways = [
-        push_figures.Way(0, False, 32, 100_000, 80_000),
-        push_figures.Way(1_000, True, 500, 100_000, 50_000, no_will_per_s=51_000),
+        push_throughput.Way(0, False, 32, 100_000, 80_000),
+        push_throughput.Way(1_000, True, 500, 100_000, 50_000, no_will_per_s=51_000),
     ]
-    pushed = push_figures.Pushed(found.machine, 2_000_000, 100, 8, 3, ways)
+    pushed = push_throughput.Pushed(found.machine, 2_000_000, 100, 8, 3, ways)
 
-    page = report.page(found, Others(pushed=pushed))
+    page = page_of(found, push_throughput=pushed)
 
     assert "| none | none | 32 | 80,000 |  | 100,000 | 0.80 |" in page
     assert "| 1,000 | queue | 500 | 50,000 | 0.980 | 100,000 | 0.50 |" in page
-    assert "Not measured yet: `python -m bench.push_throughput`" in report.page(found)
+    assert "Not measured yet: `python -m bench push_throughput`" in page_of(found)
 
 
 @pytest.mark.operate
 def test_the_page_compares_group_changes_with_those_of_kafkas_groups(found):
     effects = [Effect(1.5, 0.05, 0.25, 0), Effect(2.5, 0.06, 1.25, 3), Effect(3.5, 0.04, 0.5, 0)]
-    ours = change_figures.Measured("wakeroll", 45_000, 10_000, {"join": effects, "crash": effects[:1]}, lost=0)
-    theirs = change_figures.Measured("Kafka", 18_000, 1_000, {"join": effects[1:2]}, lost=2)
-    changes = change_figures.Changes(found.machine, 3, 12, 300, [ours, theirs])
+    ours = group_changes.Measured("wakeroll", 45_000, 10_000, {"join": effects, "crash": effects[:1]}, lost=0)
+    theirs = group_changes.Measured("Kafka", 18_000, 1_000, {"join": effects[1:2]}, lost=2)
+    changes = group_changes.Changes(found.machine, 3, 12, 300, [ours, theirs])
 
-    page = report.page(found, Others(changes=changes))
+    page = page_of(found, group_changes=changes)
 
     assert "| wakeroll | 45 | 10 | 3 | 2.50 / 3.50 s | 0.05 / 0.06 s | 0.50 / 1.25 s | 1 |" in page
     assert "| Kafka | 18 | 1 | 1 | 2.50 / 2.50 s | 0.06 / 0.06 s | 1.25 / 1.25 s | 3 |" in page
     assert "Lost messages, in all groups together: 2." in page
     assert "**The fourth consumer leaves**" not in page
-    assert "Not measured yet: `python -m bench.group_changes`" in report.page(found)
+    assert "Not measured yet: `python -m bench group_changes`" in page_of(found)
 
 
 @pytest.mark.operate
 def test_the_page_says_what_serving_it_costs(found):
     """With the coordinator's latency beside it, and without where that was left out."""
     loads = [
-        page_figures.Load(0, False, 0.05, 150.4, 0, 0, Latency(0, 0, 0)),
-        page_figures.Load(100, True, 0.755, 250.4, 0.95, 1_048_576, Latency(40, 900, 1_900), 2.5),
+        page_load.Load(0, False, 0.05, 150.4, 0, 0, Latency(0, 0, 0)),
+        page_load.Load(100, True, 0.755, 250.4, 0.95, 1_048_576, Latency(40, 900, 1_900), 2.5),
     ]
-    served = page_figures.Page(found.machine, 1_000, 100, 2, 30, 12_345, 8.25, "live", 0.4, loads)
-    without, with_page = (
-        page_figures.Beside(Latency(200, p50, 800), Latency(4_000, p50 + 10, 900)) for p50 in (400, 410)
-    )
+    served = page_load.Page(found.machine, 1_000, 100, 2, 30, 12_345, 8.25, "live", 0.4, loads)
+    without, with_page = (page_load.Beside(Latency(200, p50, 800), Latency(4_000, p50 + 10, 900)) for p50 in (400, 410))
     both = msgspec.structs.replace(served, rounds=3, round_s=15, without=without, with_page=with_page)
 
-    page = report.page(found, Others(served=both))
+    page = page_of(found, page_load=both)
 
     assert "| 0 | 5 % | 150 MiB |  |  |  |  |" in page
     assert "| 100 and one that nobody reads | 76 % | 250 MiB | 0.950 | 1,024 | 900 ms | 1,900 ms |" in page
     assert "nobody reads held 2.5 MiB at the end" in page
     assert "| an arrival's append to its wake's | 4,000 | 410 ms | 420 ms | 900 ms | 900 ms |" in page
-    assert "with and without the page is not measured yet" in report.page(found, Others(served=served))
-    assert "Not measured yet: `python -m bench.page_load`" in report.page(found)
+    assert "with and without the page is not measured yet" in page_of(found, page_load=served)
+    assert "Not measured yet: `python -m bench page_load`" in page_of(found)
 
 
 @pytest.mark.operate
@@ -254,14 +255,14 @@ def test_the_page_compares_a_busy_deployment_with_a_quiet_one(found):
         records=2_000_000,
     )
 
-    page = report.page(found, Others(moments=Moments(found.machine, quiet, busy)))
+    page = page_of(found, any_moment=Moments(found.machine, quiet, busy))
 
     assert (
         "| `state`, from the tables | 1.00 s (1.10 s) | 3.00 s (4.00 s) | 1.50 s (1.50 s) | 1.50 | 2,000 | 90,000 |"
     ) in page
     assert "| `restore` | 8.00 s (8.00 s) | 8.80 s (8.80 s) |  | 1.10 |  |  |" in page
     assert "| 10,000 heartbeats/s | 20 | 0.50 s (0.50 s) | 5.0 % |" in page
-    assert "Not measured yet: `python -m bench.any_moment`" in report.page(found)
+    assert "Not measured yet: `python -m bench any_moment`" in page_of(found)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +274,7 @@ def test_a_page_that_stops_sending_is_not_measured(path, problem):
     model = LiveModel(Topics(), 4)
     web = WebApp(ViewSource(model), CollectorRegistry(), ["127.0.0.1"])
 
-    with answering(web) as address, pytest.raises(StreamFailed, match=problem):
+    with answering(web) as address, pytest.raises(NotMeasured, match=problem):
         asyncio.run(listen(address, [path], None, {}, warmup_s=60, seconds=60))
 
 
@@ -281,19 +282,55 @@ def test_an_ended_process_is_not_measured():
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
 
-    with pytest.raises(ProcessEnded, match=f"process {child.pid} has ended"):
+    with pytest.raises(NotMeasured, match=f"process {child.pid} has ended"):
         resident_mib(child.pid)
     assert resident_mib(os.getpid()) > 10
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_measurement_that_a_page_names_exists():
+    """A figure whose command is gone cannot be made again."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    named = {
+        (page.name, name)
+        for page in pages
+        for name in re.findall(r"python -m bench[ .](\w+)", page.read_text(encoding="utf-8"))
+    }
+
+    known = {bench.name for bench in BENCHES} | {"NAME", "report"}
+    assert {name for _, name in named} >= {"path_latency", "idle_cost", "NAME"}
+    assert [each for each in sorted(named) if each[1] not in known] == []
+
+
+@pytest.mark.parametrize("bench", BENCHES, ids=lambda bench: bench.name)
+def test_every_measurement_says_how_it_is_called(bench, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([bench.name, "--help"])
+
+    assert f"Takes {bench.takes}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "differs", [["core", "--tiny"], ["path_latency", "--tls"], ["group_changes", "--only", "busy"]]
+)
+def test_figures_of_another_kind_do_not_replace_those_of_the_page(differs, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(differs)
+
+    assert "these are not the figures of performance.md; name another file with --json" in capsys.readouterr().err
 
 
 S = 1_000_000_000
 
 
-def handed(*messages: tuple[float, str, int, int]) -> list[Handed]:
+def handed(*messages: tuple[float, str, int, int]) -> list[Handled]:
     """Return messages, given as seconds, client, queue and offset."""
-    return sorted(
-        Handed(round(at_s * S), client_id, queue_id, offset) for at_s, client_id, queue_id, offset in messages
-    )
+    return [
+        Handled(client_id, queue_id, offset, round(at_s * S), round(at_s * S))
+        for at_s, client_id, queue_id, offset in sorted(messages)
+    ]
 
 
 def test_a_join_is_judged_by_the_first_message_of_the_new_consumer():
@@ -328,18 +365,18 @@ def test_a_change_without_the_messages_that_it_should_lead_to_is_not_measured():
 
 def test_the_log_of_a_killed_consumer_is_read_up_to_its_last_whole_line(tmp_path):
     """And a log is read on from there, when the rest of the line has come."""
-    log, tail = tmp_path / "c1", LogTail()
-    log.write_text("5 began\n7 orders 3 11\n9 orders 3 1")
-    tail.follow({log: "c1", tmp_path / "none yet": "c2"})
-    assert tail.handed == [Handed(7, "c1", 3, 11)]
-    assert tail.began == {log: 5}
+    log, logs = tmp_path / "c1", ConsumerLogs()
+    log.write_text("c1 began 5\nc1 orders 3 11 7 8 0\nc1 orders 3 1")
+    logs.follow([log, tmp_path / "none yet"])
+    assert logs.in_order() == [Handled("c1", 3, 11, 7, 8)]
+    assert logs.began == {log: 5}
 
-    log.write_text("5 began\n7 orders 3 11\n9 orders 3 12\n10 leaving\n")
-    tail.follow({log: "c1"})
+    log.write_text("c1 began 5\nc1 orders 3 11 7 8 0\nc1 orders 3 12 9 9 0\nc1 leaving 10\n")
+    logs.follow([log])
 
-    assert tail.handed == [Handed(7, "c1", 3, 11), Handed(9, "c1", 3, 12)]
-    assert tail.last == {3: Handed(9, "c1", 3, 12)}
-    assert tail.leaving == {log: 10}
+    assert logs.in_order() == [Handled("c1", 3, 11, 7, 8), Handled("c1", 3, 12, 9, 9)]
+    assert logs.last == {("orders", 3): Handled("c1", 3, 12, 9, 9)}
+    assert logs.leaving == {log: 10}
 
 
 @pytest.mark.operate
@@ -347,19 +384,19 @@ def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
     """Figures measured beside somebody else's work look like any others."""
     busy, quiet = (msgspec.structs.replace(found.machine, load=load) for load in (1.0, 0.99))
 
-    assert "does not count" in report.page(msgspec.structs.replace(found, machine=busy))
-    assert "does not count" not in report.page(msgspec.structs.replace(found, machine=quiet))
+    assert "does not count" in page_of(msgspec.structs.replace(found, machine=busy))
+    assert "does not count" not in page_of(msgspec.structs.replace(found, machine=quiet))
 
 
 def test_the_page_in_docs_is_the_one_that_its_figures_make():
-    """Who changes the report, or the figures, makes the page again: `python -m bench --report`."""
+    """Who changes the report, or the figures, makes the page again: `python -m bench report`."""
     assert report.PAGE.read_text(encoding="utf-8") == report.current()
 
 
 @pytest.mark.operate
 def test_kafka_is_beside_us_or_it_is_said_why_not(found):
     """Its uniform assignor promises sizes that differ by 1 at most when all want the same: then it was asked right."""
-    kafkas = [shared for shared in found.strategies.same if shared.who == strategy_speed.kafka_assignor.NAME]
+    kafkas = [shared for shared in found.strategies.same if shared.who == sharing.KAFKA]
 
     assert bool(kafkas) != bool(found.strategies.missing)
     assert all(shared.largest - shared.smallest <= 1 for shared in kafkas)
@@ -447,24 +484,31 @@ def test_every_event_of_a_life_is_in_the_shard_it_belongs_to(lived):
     assert all(numbers == list(range(len(numbers))) for numbers in offsets.values())
 
 
-def test_batches_of_a_ledger_have_each_record_once(tmp_path):
-    """In the order of the log, and the news apart from them."""
-    second, files = ledger_questions.generate(tmp_path, events=1_500, groups=20, partitions=4)
+def test_a_ledger_has_each_event_once(tmp_path):
+    """In appends in the order of the log; the news come in one of their own."""
+    settings = Settings(home=str(tmp_path))
+    ledger = GrowingLedger(settings, groups=20)
+    for events in (700, 1_500):
+        ledger.grow(events)
+    before, appends = ledger.events, ledger.appends
+    ledger.grow(before + 15)
 
-    rows = [row for file in files for row in pq.read_table(file, columns=["topic", "partition", "offset"]).to_pylist()]
-    offsets = [row["offset"] for row in rows if (row["topic"], row["partition"]) == ("wakeroll.groups", 1)]
-    events = [row for row in rows if row["topic"] != "wakeroll.decisions"]
+    rows = DeltaTable(tmp_path / "warehouse" / "events").to_pyarrow_table(columns=["topic", "partition", "offset"])
+    offsets = sorted(
+        row["offset"] for row in rows.to_pylist() if (row["topic"], row["partition"]) == ("wakeroll.groups", 1)
+    )
     assert offsets == list(range(len(offsets)))
-    assert second > 10
-    assert 1_500 <= len(events) < 1_700
-    assert pq.read_metadata(tmp_path / "news.parquet").num_rows > 15
+    assert ledger.second > 10
+    assert 1_500 <= before < 1_700
+    assert rows.num_rows == ledger.events >= before + 15
+    assert ledger.appends == appends + 1
 
 
 def test_a_command_that_ends_badly_is_not_measured(tmp_path):
     """The time of a failure would look like a good one."""
     fails = [sys.executable, "-c", "print('no such ledger'); raise SystemExit(3)"]
 
-    with pytest.raises(CommandFailed, match=r"(?s)ended with 3.*no such ledger"):
+    with pytest.raises(NotMeasured, match=r"(?s)ended with 3.*no such ledger"):
         run(fails, tmp_path / "log", os.environ)
 
 
@@ -521,4 +565,4 @@ def test_a_probe_at_the_floor_is_a_heartbeat_that_passed():
 
 
 def test_the_java_program_stands_where_it_is_looked_for():
-    assert (Path(strategy_speed.kafka_assignor.__file__).parent / "java" / "UniformBench.java").is_file()
+    assert (Path(sharing.__file__).parent / "java" / "UniformBench.java").is_file()

@@ -22,11 +22,11 @@ from tests.support.waiting import wait_until
 from wakeroll_pipeline.local.ports import HOST
 from wakeroll_pipeline.spark import jar_paths as jar_paths_module
 from wakeroll_pipeline.spark import s3_classes
-from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
 from wakeroll_pipeline.spark.ivy import IvyFailed, explain, proxy_options
 from wakeroll_pipeline.spark.jar_paths import LOCAL, S3, SPARK, JarSet, jar_paths, our_jars
 from wakeroll_pipeline.spark.jar_sums import JarsMissing
 from wakeroll_pipeline.spark.jars import ensure_jars
+from wakeroll_pipeline.spark.made_jars import hadoop_defaults_jar
 
 CONTENTS = {"spark/alpha-1.jar": b"for Spark", "broker/beta-2.jar": b"for the broker"}
 ALPHA, BETA = "/org/example/alpha/1/alpha-1.jar", "/org/example/beta/2/beta-2.jar"

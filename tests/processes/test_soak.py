@@ -5,27 +5,28 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.latency_figures import Latency
+from bench.consumer_logs import ConsumerLogs
 from bench.machine import this_machine
 from bench.soak.soak_faults import FAULTS, in_turn
 from bench.soak.soak_figures import Claim, Occurred, Soak, Window, section
-from bench.soak.soak_judge import HandledLogs
 from bench.soak.soak_processes import SoakProcesses
-from bench.soak.soak_shape import Shape
+from bench.soak.soak_run import BENCH
+from bench.soak.soak_system import Shape
+from bench.timings import Latency
 from tests.support.waiting import wait_until
 from wakeroll_pipeline.local.child_process import Child
 
 S = 1_000_000_000
 
 
-def logs_with(tmp_path, *lines: tuple[str, int, int, float]) -> HandledLogs:
+def logs_with(tmp_path, *lines: tuple[str, int, int, float]) -> ConsumerLogs:
     """Return logs of messages of the queue orders-N, given as client, queue, offset and second."""
     log = tmp_path / "log"
     text = (
         f"{client} orders {queue} {offset} {int(at * S)} {int(at * S) + 10} 5\n" for client, queue, offset, at in lines
     )
     log.write_text("".join(text))
-    logs = HandledLogs()
+    logs = ConsumerLogs()
     logs.follow([log, tmp_path / "none yet"])
     return logs
 
@@ -53,7 +54,7 @@ def test_a_client_that_goes_on_after_its_queue_was_assigned_to_another_is_a_seco
 
 def test_a_line_without_its_end_is_read_later(tmp_path):
     """A killed process may leave one."""
-    log, logs = tmp_path / "log", HandledLogs()
+    log, logs = tmp_path / "log", ConsumerLogs()
     log.write_text(f"a orders 0 0 {S} {S} 5\na orders 0 1 {S}")
     logs.follow([log])
     assert logs.missing({("orders", 0): 2}) == {("orders", 0): 1}
@@ -144,4 +145,5 @@ def test_the_chapter_names_a_claim_that_does_not_hold():
     assert "kill writer (2)" in text
     assert "| 1.0 | 100 | 1.5 | 100 ms | 900 ms | 100 ms | 900 ms | 7 | 10 | 1.5 | 20 | 2.5 |" in text
     assert found.broken == claims[:1]
-    assert "Not measured yet" in section(None)
+    assert "Not measured yet" in BENCH.sections(None)[0][1]
+    assert BENCH.problems(found) == ["the claim does not hold: no message is lost; 3 messages of orders-1"]

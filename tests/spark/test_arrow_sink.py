@@ -16,7 +16,7 @@ from wakeroll_pipeline.ledger.compaction import compact
 from wakeroll_pipeline.ledger.expired_versions import delete_expired
 from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
 from wakeroll_pipeline.recovery.checkpoint_state import number_of_recording
-from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks import arrow_sink
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
@@ -184,7 +184,7 @@ def test_a_fence_of_an_earlier_release_is_below_that_of_the_next_turn(spark, tmp
     small_files.write(settings.checkpoint("record.4200").child("offsets", "0"), b"v1\n{}\n{}")
     small_files.write(settings.checkpoint("record.4200").child("sources", "0", "0"), b"v1\n{}\n{}")
 
-    turn = Turn(settings)
+    turn = WriteTurn(settings)
     ArrowSink(turn.number).append(rows(1), table)
 
     assert turn.number > 2 * 2**32

@@ -19,8 +19,8 @@ from wakeroll_pipeline.ledger.proven_rows import chain_of
 from wakeroll_pipeline.ledger.tables import open_views, path_of
 from wakeroll_pipeline.questions.quality.chain_check import broken_chain
 from wakeroll_pipeline.recovery.lost_tables import lost_tables, refuse_lost_tables
-from wakeroll_pipeline.recovery.record_turn import Turn
 from wakeroll_pipeline.recovery.restore_plan import prepare_restore
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.sinks.table_fence import Fenced
@@ -184,7 +184,7 @@ def test_a_writer_that_wakes_up_after_a_restore_appends_nothing(spark, settings,
     log.pass_seconds(3)
     run_once(spark, settings)
     groups = settings.connection.topics.groups
-    asleep = ArrowSink(Turn(settings).number)
+    asleep = ArrowSink(WriteTurn(settings).number)
     lose(settings)
     prepare_restore(spark, settings)
 

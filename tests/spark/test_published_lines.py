@@ -10,7 +10,7 @@ from tests.support.systems.deployment import Log, deploy
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.chain import counting
 from wakeroll_pipeline.jobs import coordinate, record
-from wakeroll_pipeline.jobs.recorder import Recorder
+from wakeroll_pipeline.jobs.recording_part import Recording
 from wakeroll_pipeline.jobs.supervise import stop_between_batches
 from wakeroll_pipeline.kafka.control_topics import ensure_chain_topic
 from wakeroll_pipeline.kafka.published_lines import LinePublisher, read_published
@@ -41,11 +41,11 @@ def run_once(spark, settings: Settings, name: str) -> dict[str, float | None]:
     with ExitStack() as stack:
         locks = stack.enter_context(process_locks(settings, [coordinate.NAME, record.NAME]))
         publisher = LinePublisher(settings.connection, name)
-        recorder = Recorder(spark, settings, metrics, locks, now_ms(), publisher)
-        for query in (coordinate.start(spark, settings), recorder.start()):
+        recording = Recording(spark, settings, metrics, locks, now_ms(), publisher)
+        for query in (coordinate.start(spark, settings), recording.start()):
             query.processAllAvailable()
             stop_between_batches(query, 0.0)
-        recorder.close()
+        recording.close()
     tables = ("events", "decisions", "assignments")
     return {table: registry.get_sample_value("wakeroll_chain_newest_line", {"table": table}) for table in tables}
 

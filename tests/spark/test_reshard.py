@@ -21,8 +21,8 @@ from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.jobs.reshard import reshard
 from wakeroll_pipeline.kafka.control_topics import InvalidTopics, ensure_topics
 from wakeroll_pipeline.kafka.topic_admin import Cluster
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.ledger.tables import open_views
 from wakeroll_pipeline.live.ledger_reader import read_ledger

@@ -19,7 +19,7 @@ from wakeroll_model.shard_state import READABLE
 from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.jobs.supervise import JobFailed, raise_if_dead
 from wakeroll_pipeline.kafka.topic_admin import Cluster
-from wakeroll_pipeline.ledger.archived_log import Period
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.ledger.tables import open_views, path_of

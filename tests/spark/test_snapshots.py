@@ -11,7 +11,7 @@ from tests.support.systems.deployment import Log, deploy
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.jobs import coordinate, record
-from wakeroll_pipeline.jobs.recorder import Recorder
+from wakeroll_pipeline.jobs.recording_part import Recording
 from wakeroll_pipeline.jobs.supervise import stop_between_batches
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
@@ -43,8 +43,8 @@ def test_a_busy_log_gets_snapshots_before_the_interval_is_over(spark, settings):
     with ExitStack() as stack:
         locks = stack.enter_context(process_locks(settings, [coordinate.NAME, record.NAME]))
         metrics = RunMetrics(decides=True, writes=True, registry=CollectorRegistry())
-        recorder = Recorder(spark, settings, metrics, locks, started_ms=now_ms() + hour_ms)  # none is due by time
-        queries = [coordinate.start(spark, settings), recorder.start()]
+        recording = Recording(spark, settings, metrics, locks, started_ms=now_ms() + hour_ms)  # none is due by time
+        queries = [coordinate.start(spark, settings), recording.start()]
         stack.callback(lambda: [stop_between_batches(query, 0.0) for query in queries])
 
         def append(records: int) -> None:
@@ -53,7 +53,7 @@ def test_a_busy_log_gets_snapshots_before_the_interval_is_over(spark, settings):
             log.flush()
             for query in queries:
                 query.processAllAvailable()
-            recorder.take_snapshots_if_due(settings)
+            recording.take_snapshots_if_due(settings)
 
         log.tick()
         append(RECORDS - 100)
@@ -65,7 +65,7 @@ def test_a_busy_log_gets_snapshots_before_the_interval_is_over(spark, settings):
         assert offsets(spark, settings) == [first]
 
         # The next ones are due by the number of records again, as soon as the price of the first ones allows.
-        recorder._schedule.end(0, 0, state_bytes=0)
+        recording._schedule.end(0, 0, state_bytes=0)
         append(RECORDS)
         assert offsets(spark, settings) == [first, first + RECORDS + 100]
 

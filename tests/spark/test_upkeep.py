@@ -16,10 +16,11 @@ from wakeroll.epoch_ms import now_ms
 from wakeroll_model.config import SNAPSHOT_SPAN
 from wakeroll_model.rows import CHAIN, DECISIONS, DIVERGENCES, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from wakeroll_model.shard_state import VERSION
-from wakeroll_pipeline.ledger.archived_log import Period, cut_logs
+from wakeroll_pipeline.ledger.archived_log import cut_logs
 from wakeroll_pipeline.ledger.compaction import compact
 from wakeroll_pipeline.ledger.expired_versions import delete_expired
 from wakeroll_pipeline.ledger.maintenance import Upkeep
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, forget, past_of
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger

@@ -16,8 +16,8 @@ from wakeroll_model.rows import RECORDED
 from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.storage import small_files
-from wakeroll_pipeline.storage.conditional_writes import refuse_unconditional
 from wakeroll_pipeline.storage.small_files import StorageFailed
+from wakeroll_pipeline.storage.write_probes import refuse_unconditional
 
 pytest.importorskip("moto.server", reason="needs the package moto: pip install 'moto[s3,server]'")
 

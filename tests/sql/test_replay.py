@@ -18,8 +18,8 @@ from wakeroll_model.decisions import Rejected
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.rows import DECISIONS, EVENTS
 from wakeroll_model.shard_state import VERSION
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.ledger.tables import open_views, path_of
 from wakeroll_pipeline.questions.replay_here import replay_here

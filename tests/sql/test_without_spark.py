@@ -76,6 +76,15 @@ def test_an_answer_is_json_on_request(day, wakeroll, words, names):
     assert set(json.loads(said)) == names
 
 
+@pytest.mark.parametrize("words", ["groups", "describe billing", "lag", "state"])
+def test_tables_of_another_prefix_are_refused_by_name(day, wakeroll, words):
+    """They would look as if nothing had been recorded."""
+    code, said, complaint = wakeroll(*words.split(), "--prefix", "test.other", "--home", str(day.parent))
+
+    assert (code, said) == (2, "")
+    assert complaint == "wakeroll: these tables are of a deployment with the prefix 'wakeroll'; use --prefix wakeroll\n"
+
+
 def test_spark_is_asked_for_by_name_only_where_it_is_installed(day):
     done = ask(day, "sql", "select 1", "--engine", "spark")
 

@@ -5,8 +5,9 @@ from collections.abc import Collection
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import kind_of_topic
 from wakeroll_model.shard import Shard
-from wakeroll_pipeline.ledger.archived_log import Period, records_in_order, stretches_of
 from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.period import Period
+from wakeroll_pipeline.ledger.replay_stretches import records_in_order, stretches_of
 
 
 def shards_of(ledger: Ledger, partitions: int, kinds: Collection[str] = ("groups", "queues")) -> list[Shard]:

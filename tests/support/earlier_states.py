@@ -1,7 +1,7 @@
 """States of groups as a release stores them that does not note what questions read."""
 
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.shard_state import decode_state, encode_state
-from wakeroll_model.state_machines import MACHINES
 
 
 def without_facts(body: bytes) -> bytes:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from wakeroll_pipeline.cli.settings_sources import load
 from wakeroll_pipeline.jobs.supervise import LAST_BATCHES_S
-from wakeroll_pipeline.settings import Settings, load
+from wakeroll_pipeline.settings import Settings
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 

@@ -534,7 +534,7 @@ def _assignments(decisions: list[Assignment]) -> Iterator[str]:
 
 def _assigned(assignment: Assignment) -> str:
     def terms(one: AssignedQueue) -> tuple[int, Start]:
-        return one.given, one.start
+        return one.assigned_epoch, one.start
 
     shares = []
     for (given, start), same in groupby(assignment.queues, key=terms):

@@ -26,9 +26,9 @@ from wakeroll_model.lease_log import decode, encode
 from wakeroll_model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.tables import path_of
-from wakeroll_pipeline.recovery import record_turn
+from wakeroll_pipeline.recovery import write_turn
 from wakeroll_pipeline.recovery.checkpoint_state import last_batch, progress_of
-from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.lease_keeper import LeaseLost
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks import arrow_sink, table_fence
@@ -43,7 +43,7 @@ TOPIC, SOURCE = "wakeroll.groups", ("wakeroll.groups", 0)
 BATCH = 2
 """Records of a batch."""
 _NO_ROWS = arrow_table(EventRow, [])
-_TRACED = {module.__file__ for module in (record_turn, table_fence, arrow_sink)} | {__file__}
+_TRACED = {module.__file__ for module in (write_turn, table_fence, arrow_sink)} | {__file__}
 
 
 class Killed(BaseException):
@@ -252,7 +252,7 @@ class Writer:
         """Do what `record` and Spark do."""
         world, settings = self.world, self.world.settings
         self.lease.acquire()
-        turn = Turn(settings, self.lease)
+        turn = WriteTurn(settings, self.lease)
         turn.forget_earlier()
         world.turns.append((turn.checkpoint, turn.before))
         checkpoint = settings.checkpoint(turn.checkpoint)

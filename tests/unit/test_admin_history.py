@@ -31,7 +31,7 @@ def test_the_decisions_tell_every_offset_that_the_coordinator_has(plan):
 
         assert shared == (group.offsets if group else {})
         # Those of clients that left long ago are forgotten without a word.
-        for name, kept in group.own_offsets.items() if group else ():
+        for name, kept in group.broadcast_offsets.items() if group else ():
             assert kept.offsets == {queue: offset for (owner, queue), offset in own.items() if owner == name}
 
 

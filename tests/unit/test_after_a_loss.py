@@ -281,7 +281,7 @@ def test_a_commit_counts_again_a_session_after_a_reset(mode, seconds, offset):
     world.lose_state()
 
     group = world.shard.group("billing")
-    known = group.offsets if mode == "clustering" else group.own_offsets["a"].offsets
+    known = group.offsets if mode == "clustering" else group.broadcast_offsets["a"].offsets
     assert known[queue] == offset
 
 
@@ -295,7 +295,7 @@ def test_a_broadcasting_client_s_offsets_of_later_topics_are_learnt():
 
     world.lose_state()
 
-    assert world.shard.group("billing").own_offsets["a"].offsets[queue] == 80
+    assert world.shard.group("billing").broadcast_offsets["a"].offsets[queue] == 80
 
 
 def test_members_of_a_broadcasting_group_that_are_not_heard_yet_have_not_left():
@@ -313,7 +313,7 @@ def test_members_of_a_broadcasting_group_that_are_not_heard_yet_have_not_left():
     for _ in range(60):
         work(world, *names, seconds=1, mode="broadcasting")
 
-    own = world.shard.group("billing").own_offsets
+    own = world.shard.group("billing").broadcast_offsets
     assert {name: one.offsets[queue] for name, one in own.items()} == dict.fromkeys("abcdefgh", 50)
     assert world.members() == names
 

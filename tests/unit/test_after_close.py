@@ -18,8 +18,13 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "assignment": (),
         "commit": (),
         "committed": (QUEUE,),
+        "consume": (10, 0),
+        "done": (),
+        "end_offset": (QUEUE,),
         "fetch": (QUEUE, 0, 0),
+        "first_offset": (QUEUE,),
         "lag": (),
+        "offsets_for_times": ({},),
         "pause": ([],),
         "poll": (0,),
         "position": (QUEUE,),
@@ -115,7 +120,7 @@ def test_a_callback_of_close_may_still_use_the_consumer(broker):
     broker.send("orders", b"1")
     seen = []
 
-    def revoked(_queues: list[Any]) -> None:
+    def revoked(consumer: Consumer, _queues: list[Any]) -> None:
         seen.append((consumer.assignment(), consumer.refused(), consumer.commit()))
 
     with Consumer("billing", ["orders"], broker.bootstrap, consume_from="first", on_revoked=revoked) as consumer:

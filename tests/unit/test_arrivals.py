@@ -14,9 +14,9 @@ from wakeroll_pipeline.observer.end_offsets import (
     ASK_MS,
     INSIST_MS,
     LOST_MS,
+    REPEAT_MS,
     SELDOM_MS,
     TAGGED_MS,
-    TELL_MS,
     WAITED_MS,
     Arrived,
     EndBook,
@@ -38,7 +38,7 @@ def news(book: EndBook, end: int, now_ms: int = 0) -> list[int]:
 def book_of(*said: Pulled | Arrived) -> EndBook:
     book = EndBook(US)
     for each in said:
-        book.hear(each, 0)
+        book.receive(each, 0)
     return book
 
 
@@ -61,7 +61,7 @@ def told(book: EndBook, end: int, until_ms: int, *, is_heard: bool = True) -> li
         for each in news(book, end, now_ms):
             found.append(now_ms)
             if is_heard:
-                book.hear(report(each), now_ms)
+                book.receive(report(each), now_ms)
     return found
 
 
@@ -97,9 +97,9 @@ def test_our_own_arrival_is_heard_without_being_told_again():
 
     assert news(book, 5) == [5]
     assert news(book, 8) == [8]
-    book.hear(report(5), 0)
+    book.receive(report(5), 0)
     assert news(book, 8) == []
-    book.hear(report(8), 0)
+    book.receive(report(8), 0)
     assert news(book, 8) == []
 
 
@@ -108,7 +108,7 @@ def test_an_arrival_that_did_not_get_into_the_log_is_told_again():
     book = book_of(report(5))
     assert news(book, 6) == [6]
 
-    book.unsaid(ORDERS, 0)
+    book.mark_lost(ORDERS, 0)
 
     assert news(book, 6) == [6]
 
@@ -127,18 +127,18 @@ def test_the_end_of_a_queue_that_somebody_waits_for_is_told_every_minute():
 
     found = told(book, 0, 3 * REFRESH_MS)
 
-    assert found == [TELL_MS, 2 * TELL_MS, 3 * TELL_MS]
-    assert TELL_MS + SELDOM_MS <= REFRESH_MS
+    assert found == [REPEAT_MS, 2 * REPEAT_MS, 3 * REPEAT_MS]
+    assert REPEAT_MS + SELDOM_MS <= REFRESH_MS
 
 
 def test_a_minutely_report_that_is_lost_is_told_again():
     book = book_of(pulled())
     assert news(book, 0, 0) == []
-    assert news(book, 0, TELL_MS) == [0]
+    assert news(book, 0, REPEAT_MS) == [0]
 
-    book.unsaid(ORDERS, TELL_MS + 1_000)
+    book.mark_lost(ORDERS, REPEAT_MS + 1_000)
 
-    assert news(book, 0, TELL_MS + 1_100) == [0]
+    assert news(book, 0, REPEAT_MS + 1_100) == [0]
 
 
 def test_a_queue_that_nobody_waits_for_is_told_of_when_it_grows_only():
@@ -148,7 +148,7 @@ def test_a_queue_that_nobody_waits_for_is_told_of_when_it_grows_only():
 
 def test_a_hint_is_confirmed_before_it_is_forgotten():
     """Producers only hint at ends."""
-    assert told(book_of(pulled(), hint(7)), 7, HINT_MS) == [TELL_MS]
+    assert told(book_of(pulled(), hint(7)), 7, HINT_MS) == [REPEAT_MS]
 
 
 def test_a_queue_has_become_shorter_when_two_reads_in_a_row_say_so():
@@ -186,7 +186,7 @@ def test_a_truncation_that_did_not_get_into_the_log_is_still_one():
     book = book_of(report(100))
     assert [news(book, 7), news(book, 7)] == [[], [7]]
 
-    book.unsaid(ORDERS, 0)
+    book.mark_lost(ORDERS, 0)
 
     assert news(book, 7) == [7]
 
@@ -217,7 +217,7 @@ def test_the_first_pull_of_a_topic_is_not_kept_waiting():
     book = EndBook(US)
     assert asked(book, 1_000) == [0]
 
-    book.hear(pulled(), 1_000)
+    book.receive(pulled(), 1_000)
 
     assert book.take_due(["orders"], 1_001) == ["orders"]
 
@@ -282,7 +282,7 @@ def test_once_all_is_quiet_the_coordinator_knows_the_end_and_nothing_more_is_tol
             log.report(said.next_offset, now_ms)
         else:
             log.hint(said.next_offset, now_ms)
-        book.hear(said, now_ms)
+        book.receive(said, now_ms)
 
     for what, number, later_ms in steps:
         now_ms += later_ms
@@ -295,13 +295,13 @@ def test_once_all_is_quiet_the_coordinator_knows_the_end_and_nothing_more_is_tol
             if what == "hear":
                 append(report(one.next_offset))
             elif what == "refused":
-                book.unsaid(ORDERS, now_ms)
+                book.mark_lost(ORDERS, now_ms)
     since_ms = now_ms
     for now_ms in range(since_ms, since_ms + LOST_MS + 2 * INSIST_MS, ASK_MS):
         for one in book.take_news({AT: 4}, now_ms):
             append(report(one.next_offset))
 
-    assert log.believed(now_ms) == 4
+    assert log.reported_or_hinted(now_ms) == 4
     assert book.take_news({AT: 4}, now_ms + ASK_MS) == []
 
 
@@ -312,7 +312,7 @@ def test_a_record_is_read_as_the_machines_read_it():
 
     assert end_offsets.read(msgspec.json.encode(pull)) == pulled(5)
     assert end_offsets.read(msgspec.json.encode(arrival)) == hint(6, tags="paid", properties={"region": "EU"})
-    assert not hint(6).says_more
+    assert not hint(6).has_filter_fields
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,11 @@ def test_seek_pause_and_the_others_are_those_of_the_consumer(broker):
             assert (await consumer.poll()).offset() == 2
             assert consumer.position(queue) == 3
             assert await consumer.commit()
-            assert consumer.committed(queue) == 3
+            assert await consumer.committed(queue) == 3
+            assert (await consumer.first_offset(queue), await consumer.end_offset(queue)) == (0, 3)
+            assert await consumer.offsets_for_times({queue: 0}) == {queue: 0}
+            await consumer.seek(queue, "first")
+            assert [message.offset() for message in await consumer.consume(3)] == [0, 1, 2]
             assert await consumer.lag() == {queue: 0}
             consumer.pause([queue])
             consumer.resume([queue])

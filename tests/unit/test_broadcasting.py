@@ -102,7 +102,7 @@ def test_topics_that_a_client_has_left_cost_little_and_are_forgotten():
             world.pass_time(2_000)
             world.beat("a1", *wanted, mode="broadcasting")
     group = world.shard.group("billing")
-    assert sum(map(len, (group.own_offsets["a"].given, group.own_offsets["a"].added))) <= 6
+    assert sum(map(len, (group.broadcast_offsets["a"].assigned_below, group.broadcast_offsets["a"].added))) <= 6
 
     due = min(group.idle_topics.values()) + FORGET_MS
     assert group.due_ms <= due
@@ -110,7 +110,7 @@ def test_topics_that_a_client_has_left_cost_little_and_are_forgotten():
         group.idle_topics[name] -= FORGET_MS
     work(world, "a1", seconds=60, mode="broadcasting")
 
-    assert list(world.shard.group("billing").own_offsets["a"].given) == ["orders@"]
+    assert list(world.shard.group("billing").broadcast_offsets["a"].assigned_below) == ["orders@"]
 
 
 def test_a_late_commit_from_before_a_reset_is_refused_after_the_client_left_the_topic():

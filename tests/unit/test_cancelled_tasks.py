@@ -97,6 +97,20 @@ def test_a_program_that_polls(broker):
         nothing_is_left(broker, f"polls-{number}")
 
 
+def test_a_program_that_consumes_batches(broker):
+    async def consume(number: int) -> None:
+        seen = 0
+        async with consumer_of(broker, f"batches-{number}") as consumer:
+            while seen < 4:
+                seen += len(await consumer.consume(3, PATIENCE_S))
+
+    awaits = asyncio.run(_at_every_await(consume))
+
+    assert awaits >= 4
+    for number in range(1, awaits + 2):
+        nothing_is_left(broker, f"batches-{number}")
+
+
 def test_a_program_that_runs_a_handler(broker):
     async def run(number: int) -> None:
         handled: list[object] = []

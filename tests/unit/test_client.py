@@ -41,7 +41,7 @@ class Story:
         """Hear the next decision."""
         self.seq += 1
         decision.shard, decision.seq = "groups-1.1", self.seq
-        return self.client.hear(decision, now_ms)
+        return self.client.receive(decision, now_ms)
 
     def is_assigned(
         self, epoch: int, queues: dict[Queue, int], revoke: tuple[Queue, ...] = (), now_ms: int = 0
@@ -246,9 +246,9 @@ def test_a_decision_is_heard_once_a_shard():
     story.is_assigned(1, {A: 1})
     again.shard, again.seq = "groups-1.1", 1
 
-    assert story.client.hear(again, 0) == []
+    assert story.client.receive(again, 0) == []
     again.shard = "groups-1.2"
-    assert story.client.hear(again, 0) == [Take((A,)), beat(2, A)]
+    assert story.client.receive(again, 0) == [Take((A,)), beat(2, A)]
 
 
 def test_decisions_about_others_are_not_obeyed():
@@ -555,7 +555,7 @@ def test_a_coordinator_that_has_lost_everything_is_told_how_far_the_queues_are()
     lost = assignment(4, {A: 4, B: 4})
     lost.shard, lost.seq = "groups-1.2", 1
 
-    assert story.client.hear(lost, 0) == [beat(4, A, B)]
+    assert story.client.receive(lost, 0) == [beat(4, A, B)]
     assert story.client.may_hand_out(give(A, 1), 0)
     assert story.client.commit(0) == [commit(4, {A: 70, B: 0})]
 
@@ -634,9 +634,9 @@ def test_a_new_life_trusts_the_usual_session_until_it_is_told_another():
 def test_a_coordinator_of_an_older_era_is_not_obeyed():
     """A driver that was taken for dead may publish beside the one that was started in its place."""
     story = Story()
-    story.client.hear(structs.replace(assignment(5, {A: 5}), shard="groups-1.10", seq=1), 0)
+    story.client.receive(structs.replace(assignment(5, {A: 5}), shard="groups-1.10", seq=1), 0)
 
-    assert story.client.hear(structs.replace(fenced("expired"), shard="groups-1.9", seq=99), 0) == []
+    assert story.client.receive(structs.replace(fenced("expired"), shard="groups-1.9", seq=99), 0) == []
     assert story.client.readable() != {}
 
 
@@ -749,7 +749,7 @@ def test_repeated_decisions_are_silent(steps, again):
     for decision in heard:
         story.hears(decision)
 
-    assert [story.client.hear(heard[index], 0) for index in again if index < len(heard)] == [
+    assert [story.client.receive(heard[index], 0) for index in again if index < len(heard)] == [
         [] for index in again if index < len(heard)
     ]
 
@@ -827,7 +827,7 @@ def test_after_another_log_began_a_client_obeys_a_coordinator_that_counts_from_o
     story.client.start_over()
     story.client.join("i2", 1_000)
     decision = structs.replace(assignment(1, {B: 1}), instance_id="i2", shard="groups-1.1", seq=1)
-    [given, *_] = story.client.hear(decision, 1_000)
+    [given, *_] = story.client.receive(decision, 1_000)
 
     assert isinstance(given, Give)
     assert given.queue == B

@@ -42,7 +42,7 @@ class World:
         while self.inbox:
             decision = self.inbox.popleft()
             for client in self.clients.values():
-                self.do(client, client.hear(decision, self.now_ms))
+                self.do(client, client.receive(decision, self.now_ms))
 
     def do(self, client: Client, outputs: list[Output]) -> None:
         """Do what a client wants."""
@@ -213,12 +213,14 @@ class Rough:
         """Let a client hear what was said to it first."""
         if self.inbox[name]:
             self.heard[name].append(self.inbox[name].popleft())
-            self.do(name, self.clients[name].hear(self.heard[name][-1], self.now_ms))
+            self.do(name, self.clients[name].receive(self.heard[name][-1], self.now_ms))
 
     def hear_again(self, name: str) -> None:
         """Let a client hear something a second time."""
         if self.heard[name]:
-            self.do(name, self.clients[name].hear(self.heard[name][self.offset % len(self.heard[name])], self.now_ms))
+            self.do(
+                name, self.clients[name].receive(self.heard[name][self.offset % len(self.heard[name])], self.now_ms)
+            )
 
     def lose_what_is_said(self, name: str) -> None:
         """Let a broker lose what a client says, and its word that it has it."""

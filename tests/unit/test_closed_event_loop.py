@@ -242,7 +242,7 @@ def test_a_join_that_fails_raises_its_error():
 
 
 def test_a_close_that_fails_after_its_task_was_cancelled_is_logged(broker, reports):
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise ValueError("the callback failed")
 
     async def main() -> None:

@@ -60,7 +60,7 @@ class Speaker:
             session_timeout_ms=45_000,
             revoke_timeout_ms=30_000,
         )
-        self.note(self.client.hear(assignment, self.now_ms))
+        self.note(self.client.receive(assignment, self.now_ms))
 
     def described(self) -> list[bool]:
         """Return for each heartbeat since the last call whether it describes the client."""

@@ -11,8 +11,9 @@ from wakeroll.expectations import problem_in, problem_of
 from wakeroll_model.events import Commit, Configure, Heartbeat, Reset, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.what_if import Variation
+from wakeroll_pipeline.cli.settings_sources import load
 from wakeroll_pipeline.questions.what_if_answers import alternatives
-from wakeroll_pipeline.settings import InvalidSettings, Settings, load
+from wakeroll_pipeline.settings import InvalidSettings, Settings
 
 FIELDS = {
     f"{struct.__name__}.{field.name}": field.type

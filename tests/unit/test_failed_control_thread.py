@@ -57,7 +57,7 @@ def in_a_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[Base
 
 def test_a_commit_under_way_fails_at_once(consumer):
     """Nobody would hear its acknowledgement, and its caller would wait for the whole timeout."""
-    consumer._finish()  # as `commit` does, which only the thread that polls may call
+    consumer._polled.confirm()  # as `commit` does, which only the thread that polls may call
     thread, problems = in_a_thread(lambda: consumer._control.commit(LONG_S))
     wait_until(lambda: bool(consumer._control._waiting), "the commit waits")
 

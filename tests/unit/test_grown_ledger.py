@@ -14,8 +14,9 @@ from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
-from wakeroll_pipeline.ledger.archived_log import Period, places_of
+from wakeroll_pipeline.ledger.archived_log import places_of
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.shard_growth import Step, steps_of
 from wakeroll_pipeline.live.ledger_reader import newest_snapshots, read_ledger
 from wakeroll_pipeline.questions.explain import explain

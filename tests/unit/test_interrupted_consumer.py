@@ -54,8 +54,8 @@ class Application:
             ["orders"],
             broker.bootstrap,
             consume_from="first",
-            on_assigned=self.assigned.update,
-            on_revoked=self.assigned.difference_update,
+            on_assigned=lambda _, queues: self.assigned.update(queues),
+            on_revoked=lambda _, queues: self.assigned.difference_update(queues),
             **settings,
         )
 

@@ -214,7 +214,7 @@ def test_a_claim_after_a_loss_of_state_breaks_no_rule():
     commit = Commit(group_id="billing", client_id="b", instance_id="b1", epoch=7, offsets=offsets)
     history.append(commit)
 
-    given = [[one.given for one in each.queues] for each in decisions_of(Assignment, history.decisions)]
+    given = [[one.assigned_epoch for one in each.queues] for each in decisions_of(Assignment, history.decisions)]
     assert (given[-1], len(decisions_of(Offset, history.decisions))) == ([0, 0], 1)
     assert invariants.broken(history.decisions) == []
 
@@ -230,7 +230,7 @@ def test_the_decisions_of_a_shard_hold_from_any_record_on(tell):
         for number in range(1, len(decisions)):
             left = decisions[number:]
             if left[0].cause != decisions[number - 1].cause:
-                rules = (invariants.broken_numbering, invariants.broken_ownership, invariants.broken_telling)
+                rules = (invariants.broken_numbering, invariants.broken_ownership, invariants.broken_revocations)
                 found = [sentence for rule in rules for sentence in rule(left, whole=False)]
                 found += [*invariants.broken_epochs(left), *invariants.broken_offsets(left)]
                 assert found + invariants.broken_answers(left) == []

@@ -22,7 +22,7 @@ from wakeroll.keys import (
     warning_of,
 )
 from wakeroll_model.signing import DEV_KEYS, Key, Keys
-from wakeroll_pipeline.settings import load
+from wakeroll_pipeline.cli.settings_sources import load
 
 SECRET = "deadbeef" * 8
 ONE_OF = "key 'ops' in {file} must have a role and one of secret, private_key, public_key, and nothing else"

@@ -234,7 +234,7 @@ class Reading:
             session_timeout_ms=45_000,
             revoke_timeout_ms=30_000,
         )
-        [self.give] = [one for one in self.client.hear(assignment, 1) if isinstance(one, Give)]
+        [self.give] = [one for one in self.client.receive(assignment, 1) if isinstance(one, Give)]
         self.sent(self.client.started([(self.give, start.offset or 0)], 2))
 
     def sent(self, outputs: list[object]) -> list[tuple[int, int | None]]:

@@ -36,6 +36,20 @@ def test_the_extra_is_named(tmp_path, words, missing, extra):
     assert "Traceback" not in done.stderr
 
 
+def test_the_extra_of_an_identity_provider_is_named(tmp_path):
+    """Before anything is connected, and not when the first user logs in."""
+    file = tmp_path / "oidc.toml"
+    file.write_text('issuer = "https://sso.example"\nclient_id = "page"\n[roles."*"]\nrole = "viewer"\n')
+    words = ["serve", "--bootstrap", "localhost:1", "--oidc", str(file), "--home", str(tmp_path)]
+    done = run_process([sys.executable, "-c", WITHOUT, "authlib,httpx2", *words])
+
+    assert (done.returncode, done.stderr) == (
+        2,
+        "wakeroll: the login by an identity provider needs the extra `oidc` (httpx2 is missing); install it with: "
+        "pip install 'wakeroll[oidc]'\n",
+    )
+
+
 def test_an_observer_needs_neither_java_nor_spark(tmp_path):
     """It runs on small machines; PySpark would make its image ten times as large."""
     program = [sys.executable, "-c", WITHOUT, OF_SPARK, "observe", "--bootstrap", "localhost:1"]

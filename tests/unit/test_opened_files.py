@@ -11,9 +11,9 @@ from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.rows import DECISIONS, EVENTS
 from wakeroll_pipeline.cli import open_ledger
 from wakeroll_pipeline.ledger import delta_files
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.questions.replay_here import replay_here
 
 YOUNG, OLD = 5, 9

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from wakeroll.errors import InvalidUsage
-from wakeroll_pipeline.settings import InvalidSettings, load
+from wakeroll_pipeline.cli.settings_sources import load
+from wakeroll_pipeline.settings import InvalidSettings
 from wakeroll_pipeline.storage.place import Place
 from wakeroll_pipeline.storage.s3_access import S3Access
 

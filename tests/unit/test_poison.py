@@ -9,10 +9,9 @@ from msgspec import structs
 from wakeroll_model import group_machine
 from wakeroll_model.decisions import Membership, Rejected
 from wakeroll_model.events import Tick, Unregister
-from wakeroll_model.fingerprint import fingerprint
 from wakeroll_model.group_machine import step as real_step
 from wakeroll_model.records import Record
-from wakeroll_model.shard import Shard
+from wakeroll_model.shard import Shard, fingerprint
 
 pytestmark = pytest.mark.usefixtures("planted_bug")
 

@@ -18,8 +18,7 @@ from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
-from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics, expose_process
-from wakeroll_pipeline.metrics.process_registry import new_registry
+from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics, expose_process, new_registry
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage.object_files import failure_of

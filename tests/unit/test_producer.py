@@ -16,8 +16,8 @@ from wakeroll_model.arrival_merging import Arrivals
 from wakeroll_model.events import Arrival, Pull
 from wakeroll_model.filters import parse
 from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.pull_machine import step
 from wakeroll_model.queue import Queue
-from wakeroll_model.queue_machine import step
 from wakeroll_model.shard_clock import Moment
 from wakeroll_model.shard_load import NOTHING
 

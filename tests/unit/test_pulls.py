@@ -100,7 +100,7 @@ def test_who_does_not_wait_any_more_says_so_once():
     assert asked.cancel(B) is None
     assert asked.cancel(A) == Cancel(request_id="i1:1", group_id="billing", client_id="c1", queue=A)
     assert asked.cancel(A) is None
-    assert asked.hear(wake(pull, "cancelled", 5)) is None
+    assert asked.receive(wake(pull, "cancelled", 5)) is None
 
 
 # --- obeying ---
@@ -110,7 +110,7 @@ def test_a_wake_ends_its_pull_and_tells_how_far_the_queue_reaches():
     asked = pulls()
     first, second = asked.pull(A, 5, 20_000, ALL, 0), asked.pull(B, 7, 20_000, ALL, 0)
 
-    assert asked.hear(wake(second, "skipped", 9)) == PullEnded(second, "skipped", 9)
+    assert asked.receive(wake(second, "skipped", 9)) == PullEnded(second, "skipped", 9)
     assert asked.waiting(A) == first
     assert asked.waiting(B) is None
 
@@ -121,17 +121,17 @@ def test_a_wake_of_another_life_or_another_number_is_ignored(request_id):
     asked = pulls()
     pull = asked.pull(A, 5, 20_000, ALL, 0)
 
-    assert asked.hear(structs.replace(wake(pull), request_id=request_id)) is None
+    assert asked.receive(structs.replace(wake(pull), request_id=request_id)) is None
     assert asked.waiting(A) == pull
 
 
 def test_a_repeated_wake_does_not_end_the_pull_that_came_after():
     asked = pulls()
     first = asked.pull(A, 5, 20_000, ALL, 0)
-    asked.hear(wake(first))
+    asked.receive(wake(first))
     second = asked.pull(A, 6, 20_000, ALL, 0)
 
-    assert asked.hear(wake(first)) is None
+    assert asked.receive(wake(first)) is None
     assert asked.waiting(A) == second
 
 
@@ -145,7 +145,7 @@ def test_a_lost_wake_is_made_good_by_the_pulls_own_deadline():
     assert asked.on_time(21_000 + PATIENCE_MS) == [PullEnded(pull, "lost", 5)]
     assert asked.on_time(21_000 + PATIENCE_MS) == []
     assert asked.next_due_ms() == NEVER_MS
-    assert asked.hear(wake(pull)) is None
+    assert asked.receive(wake(pull)) is None
 
 
 # --- with the coordinator ---
@@ -162,7 +162,7 @@ def test_a_wake_in_order_comes_before_the_deadline_of_its_own():
     held_until_ms = answer.at_ms
 
     assert asked.on_time(held_until_ms) == []
-    assert asked.hear(answer) == PullEnded(pull, "timeout", 5)
+    assert asked.receive(answer) == PullEnded(pull, "timeout", 5)
 
 
 def test_the_coordinator_wakes_a_pull_by_what_its_subscription_wants():
@@ -172,7 +172,7 @@ def test_the_coordinator_wakes_a_pull_by_what_its_subscription_wants():
     assert log.append(pull) == []
     assert log.append(Arrival(queue=A, next_offset=6, tags="lost")) == []
     [answer] = log.append(Arrival(queue=A, next_offset=7, tags="paid"))
-    assert asked.hear(answer) == PullEnded(pull, "arrival", 5)
+    assert asked.receive(answer) == PullEnded(pull, "arrival", 5)
 
 
 @pytest.mark.parametrize("length", [10, 4_000])
@@ -183,11 +183,11 @@ def test_a_refusal_ends_the_pull_that_it_quotes(length):
     other, pull = asked.pull(B, 5, 20_000, unreadable, 0), asked.pull(A, 5, 20_000, unreadable, 0)
 
     [refusal] = log.append(pull)
-    ended = asked.hear(refusal)
+    ended = asked.receive(refusal)
 
     assert isinstance(refusal, Rejected)
     assert ended == PullEnded(pull, "refused", 5, "pull", refusal.detail)
-    assert asked.hear(refusal) is None
+    assert asked.receive(refusal) is None
     assert asked.waiting(B) == other
 
 
@@ -203,7 +203,7 @@ def test_a_pull_that_a_refusal_quotes_can_be_sent_again():
     assert asked.waiting(A) == pull
     assert log.append(pull) == []
     [answer] = log.append(Arrival(queue=A, next_offset=6))
-    assert asked.hear(answer) == PullEnded(pull, "arrival", 5)
+    assert asked.receive(answer) == PullEnded(pull, "arrival", 5)
     assert asked.quoted_in(refusal) is None
 
 
@@ -212,7 +212,7 @@ def test_a_refusal_of_something_else_ends_nothing():
     asked = pulls()
     pull = asked.pull(A, 5, 20_000, ALL, 0)
 
-    assert asked.hear(Rejected(rule="commit", detail="", raw="eyJ0", group_id="billing", client_id="c1")) is None
+    assert asked.receive(Rejected(rule="commit", detail="", raw="eyJ0", group_id="billing", client_id="c1")) is None
     assert asked.waiting(A) == pull
 
 
@@ -264,7 +264,7 @@ class Weather(Log):
     def _deliver(self, decisions: list[AnyDecision]) -> None:
         for decision in decisions:
             assert isinstance(decision, Wake)
-            answers = [self.asked.hear(decision) for _ in range(self._copies())]
+            answers = [self.asked.receive(decision) for _ in range(self._copies())]
             self._note([ended for ended in answers if ended is not None])
 
     def _note(self, over: list[PullEnded]) -> None:

@@ -14,10 +14,10 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, OFFSETS, SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.cli.app import run_app
 from wakeroll_pipeline.jobs.repair import repair
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
 from wakeroll_pipeline.questions.replay_here import replay_here
 from wakeroll_pipeline.runtime.deciding_queries import RECORD

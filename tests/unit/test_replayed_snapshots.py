@@ -11,8 +11,8 @@ from tests.support.ledgers import PARTITIONS, Story, a_day
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.shard_state import decode_state, encode_state
 from wakeroll_model.snapshot_proof import proven
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.stored_snapshots import row_of
 from wakeroll_pipeline.questions.quality.history_in_duckdb import history_in_duckdb
 from wakeroll_pipeline.questions.quality.snapshot_rules import HASH, RULES_OF_SNAPSHOTS

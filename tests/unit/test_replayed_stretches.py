@@ -9,7 +9,8 @@ from tests.support.ledgers import PARTITIONS, Story
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
-from wakeroll_pipeline.ledger.archived_log import Period, Replayable, Stretch, Unknown
+from wakeroll_pipeline.ledger.period import Period
+from wakeroll_pipeline.ledger.replay_stretches import Replayable, Stretch, Unknown
 from wakeroll_pipeline.questions.replay_check import Checked, Difference, check
 from wakeroll_pipeline.questions.replay_in_spark import check_shard
 

@@ -12,7 +12,7 @@ from wakeroll_model.client_actions import Dropped, Give, Output, Send, Take
 from wakeroll_model.config import METADATA_MS
 from wakeroll_model.decisions import AnyDecision, Membership, Rejected
 from wakeroll_model.events import AnyEvent, Commit, Heartbeat, Route, RoutedQueue, Subscription, Tick
-from wakeroll_model.invariants import broken_epochs, broken_offsets, broken_ownership, broken_telling
+from wakeroll_model.invariants import broken_epochs, broken_offsets, broken_ownership, broken_revocations
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
@@ -103,7 +103,7 @@ class World:
             for decision in inbox if process.is_alive else ():
                 if isinstance(decision, Rejected) and decision.rule == "partition" and process.learns:
                     process.number = self.number
-                self._do(process, process.client.hear(decision, self.now_ms))
+                self._do(process, process.client.receive(decision, self.now_ms))
             if process.is_alive:
                 self._do(process, process.client.on_time(self.now_ms))
                 self._release(process)
@@ -189,7 +189,7 @@ def test_no_queue_has_two_owners_and_nothing_goes_back(before, after, learners):
     for queue, client_id in group.owners.items():
         assert queue in world.processes[client_id].queues
     its = [one for one in world.decisions if getattr(one, "group_id", None) == GROUP]
-    for rule in (broken_epochs, broken_ownership, broken_telling, broken_offsets):
+    for rule in (broken_epochs, broken_ownership, broken_revocations, broken_offsets):
         assert rule(its) == []
 
 

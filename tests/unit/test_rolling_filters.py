@@ -227,7 +227,7 @@ def test_an_exception_in_a_callback_leaves_the_offsets_right():
     """After it, the consumer reads again from its committed offset, and delivers nothing that is processed."""
     problems = [ValueError("once")]
 
-    def raise_once(_queues: list[Queue]) -> None:
+    def raise_once(_consumer: Consumer, _queues: list[Queue]) -> None:
         if problems:
             raise problems.pop()
 

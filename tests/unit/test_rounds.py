@@ -27,14 +27,14 @@ class Reader:
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        self.is_deaf = False
+        self.is_lagging = False
         self.shows_rounds = True
         self.newest: Assignment | None = None
         self.is_over = False
         self._seq = 0
 
     def read(self, decision: AnyDecision) -> None:
-        if isinstance(decision, Assignment | Fenced) and decision.client_id == self.client_id and not self.is_deaf:
+        if isinstance(decision, Assignment | Fenced) and decision.client_id == self.client_id and not self.is_lagging:
             if decision.seq <= self._seq:
                 return
             self._seq = decision.seq
@@ -108,7 +108,7 @@ class World:
         rng = self._rng
         for self.step in range(1, steps):
             if self.step == CALM_STEPS:
-                self.readers[0].is_deaf = True
+                self.readers[0].is_lagging = True
                 self._reconfigure()
             reader = rng.choice(self.readers)
             match rng.randint(0, 5):
@@ -157,11 +157,11 @@ def unfounded(world: World) -> tuple[int, int]:
         if member is None:
             since_ms = -1
             continue
-        if since_ms < 0 <= member.unheard_since_ms:
-            steps = [world.published.get(one.seq, 10**9) for one in sent if one.epoch >= member.unheard_epoch]
+        if since_ms < 0 <= member.lagging_since_ms:
+            steps = [world.published.get(one.seq, 10**9) for one in sent if one.epoch >= member.lagging_epoch]
             founded += 1
             wrong += min(steps) >= world.appended[record.offset]
-        since_ms = member.unheard_since_ms
+        since_ms = member.lagging_since_ms
     return founded, wrong
 
 
@@ -239,7 +239,7 @@ def test_a_member_that_does_not_receive_is_evicted_though_nothing_else_happens()
     """Another one is probed, once per heartbeat interval; then two sessions pass."""
     group = Group(Reader("a"), Reader("b"))
     group.pass_seconds(20)
-    group.readers[0].is_deaf = True
+    group.readers[0].is_lagging = True
     group.reconfigure()
     group.pass_seconds(20)
     probes = [one for one in group.sent if isinstance(one, Assignment) and one.client_id == "b"][-4:]
@@ -257,10 +257,10 @@ def test_members_are_probed_in_turn():
     """The one that was probed first may not receive anything either."""
     group = Group(Reader("a"), Reader("b"), Reader("c"))
     group.pass_seconds(20)
-    group.readers[0].is_deaf = True
+    group.readers[0].is_lagging = True
     group.reconfigure()
     group.pass_seconds(3)
-    group.readers[1].is_deaf = True
+    group.readers[1].is_lagging = True
     group.pass_seconds(60)
 
     assert group.fenced[0] == ("a", "deaf")
@@ -273,10 +273,10 @@ def test_who_receives_everything_a_little_late_is_not_deaf():
     group.pass_seconds(20)
     late = group.readers[0]
     for _ in range(30):
-        late.is_deaf = True
+        late.is_lagging = True
         group.reconfigure()
         group.pass_seconds(9)
-        late.is_deaf = False
+        late.is_lagging = False
         group.pass_seconds(3)
 
     epochs = [one.epoch for one in group.sent if isinstance(one, Assignment)]
@@ -290,7 +290,7 @@ def test_clients_that_show_no_rounds_prove_nothing():
     group = Group(Reader("a"), Reader("b"))
     group.readers[1].shows_rounds = False
     group.pass_seconds(20)
-    group.readers[0].is_deaf = True
+    group.readers[0].is_lagging = True
     group.reconfigure()
     group.pass_seconds(600)
 
@@ -300,7 +300,7 @@ def test_clients_that_show_no_rounds_prove_nothing():
 def test_below_level_3_assignments_have_no_round_and_epochs_are_proof():
     group = Group(Reader("a"), Reader("b"), level=2)
     group.pass_seconds(20)
-    group.readers[0].is_deaf = True
+    group.readers[0].is_lagging = True
     group.reconfigure()
     group.pass_seconds(40)
 

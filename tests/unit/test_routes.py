@@ -17,13 +17,13 @@ TWO = {0: "a", 1: "b"}
 
 def told(book: RouteBook, now_ms: int = 0) -> list[tuple[str, dict[int, str]]]:
     """Tell what is due, and return it: (topic, queue -> room)."""
-    routes = [book.watch(topic).tell(topic, {}, now_ms) for topic in book.due(now_ms)]
+    routes = [book.watch(topic).next_route(topic, {}, now_ms) for topic in book.due(now_ms)]
     return [(route.topic, {queue.queue_id: queue.room for queue in route.queues}) for route in routes]
 
 
 def book_of(*reads: dict[int, str | None]) -> RouteBook:
     book = RouteBook()
-    book.hear("orders")
+    book.note_subscription("orders")
     for racks in reads:
         book.watch("orders").read(racks)
     return book
@@ -119,13 +119,13 @@ def test_a_topic_created_between_the_first_two_reads_is_marked_as_new():
 
     def route_of(*reads):
         book = book_of(*reads)
-        return [book.watch(topic).tell(topic, {}, 0).is_new for topic in book.due(0)]
+        return [book.watch(topic).next_route(topic, {}, 0).is_new for topic in book.due(0)]
 
     assert [route_of({}, TWO), route_of(TWO), route_of(TWO, {}, TWO)] == [[True], [False], [False]]
     watch = book_of({}, TWO).watch("orders")
-    assert [watch.tell("orders", {}, now_ms).is_new for now_ms in (0, 1)] == [True, False]
-    watch.unsaid()
-    assert watch.tell("orders", {}, 2).is_new
+    assert [watch.next_route("orders", {}, now_ms).is_new for now_ms in (0, 1)] == [True, False]
+    watch.mark_lost()
+    assert watch.next_route("orders", {}, 2).is_new
 
 
 def test_a_deleted_topic_has_an_empty_route_and_a_new_one_when_it_is_back():
@@ -166,7 +166,7 @@ def test_a_route_that_did_not_arrive_is_told_again():
     book = book_of(TWO)
     told(book)
 
-    book.unsaid("orders")
+    book.mark_lost("orders")
 
     assert told(book) == [("orders", TWO)]
 
@@ -179,14 +179,14 @@ def test_a_topic_that_nobody_asks_for_is_dropped_and_found_again():
     assert forgotten == [[]] * FORGET_READS + [["orders"]]
     assert (told(book, REFRESH_MS), book.topics, book.take_new()) == ([], [], ["orders"])
 
-    book.hear("orders")
+    book.note_subscription("orders")
     assert book.take_new() == ["orders"]
 
 
 def test_a_topic_is_new_once():
     book = RouteBook()
-    book.hear("orders")
-    book.hear("orders")
+    book.note_subscription("orders")
+    book.note_subscription("orders")
 
     assert (book.take_new(), book.take_new(), book.topics) == (["orders"], [], ["orders"])
 
@@ -195,9 +195,9 @@ def test_offsets_are_those_of_this_read_or_else_the_last_ones():
     """A leader that does not answer says nothing about its queue's messages."""
     watch = Watch()
     watch.read({0: "", 1: "", 2: ""})
-    watch.tell("orders", {("orders", 0): (0, 7), ("orders", 1): (2, 5)}, 0)
+    watch.next_route("orders", {("orders", 0): (0, 7), ("orders", 1): (2, 5)}, 0)
 
-    route = watch.tell("orders", {("orders", 0): (3, 9)}, 0)
+    route = watch.next_route("orders", {("orders", 0): (3, 9)}, 0)
 
     assert [(queue.min_offset, queue.max_offset) for queue in route.queues] == [(3, 9), (2, 5), (0, None)]
 

@@ -6,9 +6,9 @@ import pytest
 from tests.support.chained_ledgers import append, append_snapshots, create_tables
 from tests.support.ledgers import PARTITIONS, a_long_life
 from wakeroll_pipeline.ledger import archived_log
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.questions.quality.row_windows import rows_in_order
 from wakeroll_pipeline.questions.replay_check import check_stretch, plan_replay
 

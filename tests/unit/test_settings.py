@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from wakeroll_model.config import DEFAULT_LIMITS, Limits
-from wakeroll_pipeline.settings import InvalidSettings, Settings, load
+from wakeroll_pipeline.cli.settings_sources import load
+from wakeroll_pipeline.settings import InvalidSettings, Settings
 
 
 def test_a_limit_of_the_environment_is_one_that_the_observer_tells():

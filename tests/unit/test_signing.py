@@ -14,6 +14,7 @@ from rich.console import Console
 
 from wakeroll_model import config, ed25519
 from wakeroll_model.decisions import AnyDecision, Rejected
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import (
     AnyEvent,
     Arrival,
@@ -36,7 +37,6 @@ from wakeroll_model.signature_bytes import Signature, read_signature
 from wakeroll_model.signing import (
     DEV_KEYS,
     SIGNED_BY,
-    Admitted,
     Key,
     Keys,
     OnRecord,
@@ -45,7 +45,6 @@ from wakeroll_model.signing import (
     admit,
     new_signers,
 )
-from wakeroll_model.state_machines import MACHINES
 
 GROUPS, QUEUES = "wakeroll.groups", "wakeroll.queues"
 PARTITION = partition_of(b"billing", 4)
@@ -71,7 +70,7 @@ EVENTS: list[AnyEvent] = [
     Reset(request_id="r1", group_id="billing", offsets=[ResetOffset(queue=ORDERS, offset=7)], by="mia"),
     Route(topic="orders", queues=[RoutedQueue(topic="orders", broker="", queue_id=0)], version="1"),
     Tick(),
-    Arrival(queue=ORDERS, next_offset=6),
+    Arrival(queue=ORDERS, next_offset=6, observer="o1"),
 ]
 
 
@@ -94,7 +93,7 @@ def signed(
     )
 
 
-def judged(record: Record, keys: Keys = KEYS) -> Admitted | Rejected | None:
+def judged(record: Record, keys: Keys = KEYS) -> AnyEvent | Rejected | None:
     """Return what a shard makes of a record that is its first one."""
     event = read_event(record, 4)
     return event if isinstance(event, Rejected) else admit(record, event, keys, new_signers(record.offset))
@@ -110,7 +109,7 @@ def rule_of(record: Record, keys: Keys = KEYS) -> str:
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize(("own", "others"), PAIRS, ids=["HMAC", "Ed25519"])
 def test_what_its_role_has_signed_is_accepted(event, own, others):
-    assert judged(signed(event, keys=own), others) == Admitted(event, authoritative=True)
+    assert judged(signed(event, keys=own), others) == event
 
 
 @pytest.mark.parametrize("event", EVENTS[:-1], ids=lambda event: type(event).__name__)
@@ -119,10 +118,10 @@ def test_what_nobody_has_signed_is_refused(event):
 
 
 def test_an_arrival_that_nobody_has_signed_is_a_hint():
-    """Producers have no keys, and may say what their messages are."""
+    """Producers have no keys, and may say what their messages are; anybody may write the name of an observer."""
     arrival = EVENTS[-1]
 
-    assert judged(unsigned(arrival)) == Admitted(arrival, authoritative=False)
+    assert judged(unsigned(arrival)) == msgspec.structs.replace(arrival, observer="")
 
 
 @given(event=st.sampled_from(EVENTS), pair=st.sampled_from(PAIRS), data=st.data())
@@ -135,7 +134,7 @@ def test_a_flipped_bit_of_the_value_is_never_accepted(event, pair, data):
 
     found = judged(msgspec.structs.replace(record, value=bytes(value)), pair[1])
 
-    assert isinstance(found, Rejected) or (isinstance(event, Arrival) and found is not None and not found.authoritative)
+    assert isinstance(found, Rejected) or (isinstance(found, Arrival) and not found.observer)
 
 
 @given(event=st.sampled_from(EVENTS), pair=st.sampled_from(PAIRS), data=st.data())
@@ -254,7 +253,7 @@ def test_a_proof_has_one_text():
 
     texts = [value[:-3] + digits[number : number + 1] + b'"}' for number in range(64)]
 
-    accepted = [isinstance(judged(msgspec.structs.replace(record, value=one), PUBLIC_KEYS), Admitted) for one in texts]
+    accepted = [judged(msgspec.structs.replace(record, value=one), PUBLIC_KEYS) == EVENTS[0] for one in texts]
     assert [text for text, is_accepted in zip(texts, accepted, strict=True) if is_accepted] == [value]
 
 
@@ -276,8 +275,8 @@ def test_keys_are_rotated_while_both_are_valid():
     before, both, after = Keys.of([OLD, OBSERVER]), KEYS, Keys.of([NEW, OBSERVER])
     by_old, by_new = (signed(EVENTS[0], by=Signer(key, "0" * 16)) for key in (OLD, NEW))
 
-    assert [isinstance(judged(by_old, keys), Admitted) for keys in (before, both, after)] == [True, True, False]
-    assert [isinstance(judged(by_new, keys), Admitted) for keys in (before, both, after)] == [False, True, True]
+    assert [judged(by_old, keys) == EVENTS[0] for keys in (before, both, after)] == [True, True, False]
+    assert [judged(by_new, keys) == EVENTS[0] for keys in (before, both, after)] == [False, True, True]
     assert [keys.of_role("operator")[-1].key_id for keys in (before, both, after)] == ["ops-1", "ops-2", "ops-2"]
 
 
@@ -289,7 +288,7 @@ def test_a_signature_runs_out_by_the_logs_offsets():
     last, late = (msgspec.structs.replace(record, offset=5 + longest + more) for more in (-1, 0))
 
     shard_before = new_signers(5)
-    assert isinstance(admit(last, event, KEYS, shard_before), Admitted)
+    assert admit(last, event, KEYS, shard_before) == event
     found = admit(late, event, KEYS, new_signers(5))
     assert isinstance(found, Rejected)
     assert found.rule == "stale"
@@ -309,7 +308,7 @@ def test_a_repeated_record_and_one_that_was_overtaken_are_silent():
         for at, record in enumerate((first, first, third, second, third), 5)
     ]
 
-    assert found == [Admitted(Tick(), True), None, Admitted(Tick(), True), None, None]
+    assert found == [Tick(), None, Tick(), None, None]
 
 
 # --- who remembers what ---
@@ -452,14 +451,14 @@ def test_a_copy_of_a_record_that_a_new_era_has_not_seen_is_stale():
 def test_a_machine_is_told_whose_word_an_arrival_is():
     """It may believe the observer further than a producer; in a replay it hears the same."""
     arrival = EVENTS[-1]
-    heard: list[bool] = []
+    heard: list[str] = []
 
-    def told(signatures: Any) -> list[bool]:
+    def told(signatures: Any) -> list[str]:
         shard = Shard(QUEUES, PARTITION, 4, signatures=signatures)
         step = MACHINES["queues"].step
 
         def listening(queue: Any, event: Any, moment: Any, cause: Any, around: Any) -> list[AnyDecision]:
-            heard.append(around.authoritative)
+            heard.append(event.observer)
             return step(queue, event, moment, cause, around)
 
         shard._machine = msgspec.structs.replace(shard._machine, step=listening)
@@ -468,8 +467,8 @@ def test_a_machine_is_told_whose_word_an_arrival_is():
             shard.apply(record)
         return list(heard)
 
-    assert told(KEYS) == told(OnRecord()) == [False, True]
-    assert told(None) == [True, True]
+    assert told(KEYS) == told(OnRecord()) == ["", "o1"]
+    assert told(None) == ["o1", "o1"]
 
 
 def test_a_log_of_before_signatures_is_replayed_as_it_was():

@@ -497,7 +497,7 @@ def test_a_reset_of_a_broadcasting_group_sets_a_bounded_number_of_offsets():
     for client_id in "ab":
         alone.beat(client_id, "orders", mode="broadcasting")
     offsets = [ResetOffset(queue=queue, offset=7) for queue in queues_of("orders", 4)]
-    alone.group.own_offsets["gone"] = alone.group.own_offsets["a"]
+    alone.group.broadcast_offsets["gone"] = alone.group.broadcast_offsets["a"]
 
     [refused] = alone.step(Reset(request_id="r1", group_id="billing", offsets=offsets, by="mia"))
 

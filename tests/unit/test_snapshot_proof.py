@@ -12,13 +12,13 @@ from tests.support.archived_states import shards_of
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, Story, a_day
 from wakeroll.connection import Topics
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.group import Group
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.rows import SnapshotRow
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state, encode_state
 from wakeroll_model.snapshot_proof import differences, hash_of, problem_in, proven
-from wakeroll_model.state_machines import MACHINES
 from wakeroll_pipeline.ledger import stored_snapshots
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.shard_growth import steps_of

@@ -2,8 +2,9 @@
 
 import pytest
 
+from wakeroll_pipeline.cli.settings_sources import load
 from wakeroll_pipeline.jobs.snapshot_schedule import BYTES_PER_RECORD, FIRST_MS, LOOK_MS, SHARE, SnapshotSchedule
-from wakeroll_pipeline.settings import InvalidSettings, Settings, load
+from wakeroll_pipeline.settings import InvalidSettings, Settings
 
 START_MS = 1_700_000_000_000
 SETTINGS = Settings(snapshot_records=10_000)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.suspended_writers import InTurn, World, Writer, offsets, suspended_later
 from wakeroll_pipeline.recovery.checkpoint_state import recordings
-from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.sinks import arrow_sink, table_fence
 from wakeroll_pipeline.storage import small_files
 
@@ -120,7 +120,7 @@ def test_a_writer_whose_lease_was_in_another_topic_harms_nobody(worlds: Iterator
     suspend_one(worlds, "the topic is created again", firsts[1::3], clock_stands=True)
 
 
-def take_the_next_number(turn: Turn, _: object) -> int:
+def take_the_next_number(turn: WriteTurn, _: object) -> int:
     """Raise the fence to the number after the one in the table, as earlier releases did."""
     number = turn._fences.highest() + 1
     turn._fences.raise_to(number)
@@ -131,11 +131,11 @@ def test_the_exploration_finds_a_fence_that_the_last_one_raises(
     worlds: Iterator[World], monkeypatch: pytest.MonkeyPatch
 ):
     """The slow writer raises its fence between two appends of the next one."""
-    monkeypatch.setattr(Turn, "_leased", take_the_next_number)
+    monkeypatch.setattr(WriteTurn, "_leased", take_the_next_number)
     lines = lines_of(next(worlds))
-    before_fence, before_append = first_in("record_turn.py", lines), first_in("arrow_sink.py", lines)
+    before_fence, before_append = first_in("write_turn.py", lines), first_in("arrow_sink.py", lines)
 
-    with pytest.raises(AssertionError, match=r"suspended before record_turn\.py"):
+    with pytest.raises(AssertionError, match=r"suspended before write_turn\.py"):
         wake_in_between(worlds, "", [before_fence], [before_append], clock_stands=True)
 
 

@@ -42,12 +42,12 @@ def file() -> Iterator[WillFile]:
     its.close()
 
 
-def give_of(number: int, given: int = 1) -> Give:
-    return Give(Queue("orders", "", number), Start(), given, "life-1")
+def give_of(number: int, assigned_epoch: int = 1) -> Give:
+    return Give(Queue("orders", "", number), Start(), assigned_epoch, "life-1")
 
 
 def will_of(*gives: Give, epoch: int = 1, **fields: object) -> LastWill:
-    queues = tuple(ClientQueue(give, give.given, None, least=0, done=0, **fields) for give in gives)  # type: ignore[arg-type]
+    queues = tuple(ClientQueue(give, give.assigned_epoch, None, least=0, done=0, **fields) for give in gives)  # type: ignore[arg-type]
     return LastWill(
         group_id="billing",
         client_id="c1",
@@ -102,7 +102,7 @@ def test_a_will_that_was_revoked_is_none(file: WillFile):
 
 
 def test_progress_is_that_of_the_newest_assignment(file: WillFile):
-    old, new = give_of(0), give_of(0, given=2)
+    old, new = give_of(0), give_of(0, assigned_epoch=2)
     write(file, will_of(old))
     file.note(old, 7)
     assert read(file) == (1, {0: 7})

@@ -91,13 +91,24 @@ WRONG = [
     (f"observe --bootstrap {NOWHERE} --prefix %", "prefix is '%'; it must be 1 to 200 characters"),
     (f"doctor --bootstrap {NOWHERE} --kafka-config nowhere", "cannot read the Kafka settings in nowhere"),
     (f"groups --bootstrap {NOWHERE} --keys nowhere", "nowhere"),
+    ("serve --deployment prod", "--deployment is 'prod'; it must be a name and a settings file, like prod=prod.toml"),
+    (
+        "serve --deployment 'p d=p.toml'",
+        "--deployment has the name 'p d'; it must have 1 to 64 letters, digits and . _ -",
+    ),
+    ("serve --deployment ../x=p.toml", "--deployment has the name '../x'; it must have 1 to 64 letters"),
+    ("serve --deployment a=nowhere.toml", "the deployment 'a': cannot read the settings in nowhere.toml"),
+    ("serve --deployment a=empty.toml", "the deployment 'a': empty.toml names no broker; it must have a line like"),
+    ("serve --deployment a=a.toml --deployment a=a.toml", "--deployment has the name 'a' twice"),
+    ("serve --deployment a=a.toml --prefix x", "--prefix is for a page of one deployment; with --deployment"),
+    ("serve --deployment a=a.toml --require-login", "the deployment 'a': --require-login needs a login"),
     ("up --metrics-port 99999", "metrics_port is 99999; it must be"),
     ("acls danser=User:x", "danser"),
     ("jars kafak", "kafak"),
 ]
 MOMENT = r"\S+ is 20[-0-9]+T[:.0-9]+Z"
 """Line that says which moment a relative time is."""
-DEPLOYED = {"up", "run", "jars", "acls", "dance", "descrbe"}
+DEPLOYED = {"up", "run", "jars", "acls", "dance", "descrbe", "serve"}
 """Commands that get no `--home` from this test."""
 
 
@@ -105,6 +116,8 @@ DEPLOYED = {"up", "run", "jars", "acls", "dance", "descrbe"}
 def test_a_wrong_input_is_one_line_that_names_the_right_value(home, wakeroll, monkeypatch, tmp_path, words, sentence):
     """At three in the morning, nobody reads a page of help to find a typo."""
     monkeypatch.chdir(tmp_path)
+    Path("empty.toml").touch()
+    Path("a.toml").write_text(f'bootstrap = "{NOWHERE}"\n')
     for name in os.environ:
         if name.startswith("WAKEROLL_"):
             monkeypatch.delenv(name)

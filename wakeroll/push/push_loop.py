@@ -1,5 +1,6 @@
 """The loop of push consumption: it reads ahead, lets workers call the handler, and releases revoked queues."""
 
+import asyncio
 import logging
 import reprlib
 from collections.abc import Callable, Container, Mapping
@@ -20,7 +21,7 @@ from wakeroll.push.limits import PushLimits
 from wakeroll.push.queue_work import Batch, QueueWork, offset_of
 from wakeroll.push.send_back import SendsBack
 from wakeroll.push.workers import Handler, workers_for
-from wakeroll.queue_starts import OnQueues, QueueStarts
+from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Move, Reader
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
 from wakeroll.thread_stacks import stack_of
@@ -59,10 +60,11 @@ class PushLoop:
         sender: SendsBack,
         *,
         orderly: bool,
-        on_revoked: OnQueues | None,
+        on_ended: Callable[[list[Queue], list[Queue]], object],
         name: str,
         hang_timeout: float | None = None,
         clock: RetryClock = SYSTEM_CLOCK,
+        event_loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         """Prepare; `run` starts threads.
 
@@ -76,10 +78,12 @@ class PushLoop:
             rules: how failed messages are retried; None: an exception of the handler ends the loop.
             sender: stores failed messages.
             orderly: whether a queue's messages are handled in order of offset.
-            on_revoked: called with queues that are released or lost, when no call is at work on them.
+            on_ended: called with queues that are released and with those that were lost, when no call is at work on
+                them.
             name: of the workers' threads.
             hang_timeout: the consumer leaves if no call returns and no worker is free for so long (s); None: it stays.
             clock: decides when failed messages are due.
+            event_loop: of the application, in which an ``async`` handler is called; None: one with a thread of its own.
         """
         self._control = control
         self._reader = reader
@@ -87,7 +91,7 @@ class PushLoop:
         self._selection = selection
         self._limits = limits
         self._orderly = orderly
-        self._on_revoked = on_revoked
+        self._on_ended = on_ended
         self._work: dict[Queue, QueueWork] = {}
         """Queues that are read now and had messages."""
         self._leaving: dict[Queue, _Leaving] = {}
@@ -112,7 +116,7 @@ class PushLoop:
         self._pace = Pace()
         self._sender = sender
         on_failure = self._fail if self._failures is None else self._failures.handle
-        self._workers = workers_for(handler, limits.workers, self._dispatch, on_failure, name)
+        self._workers = workers_for(handler, limits.workers, self._dispatch, on_failure, name, event_loop)
 
     def run(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
         """Consume until `goes_on` returns False.
@@ -196,6 +200,11 @@ class PushLoop:
         """End the loop because of an error; any thread may call it."""
         self._dispatch.end(problem)
 
+    def lose_calls(self, problem: BaseException) -> None:
+        """End the loop, because the application's event loop is closed; any thread may call it."""
+        self._dispatch.end(problem)
+        self._workers.lose_calls(problem)
+
     def _may_handle(self, work: QueueWork) -> bool:
         """Return whether the handler may have a message of this queue now; called by the workers."""
         return now_ms() < work.until_ms and self._control.may_handle(work.give)
@@ -221,7 +230,7 @@ class PushLoop:
             self._selection.follow()
             now = now_ms()
             until = NEVER_MS if self._orderly else now + round(control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
-            for queue in self._starts.ended():
+            for queue in (give.queue for give in self._starts.ended()):
                 self._paused.pop(queue, None)
                 self._returning.pop(queue, None)
                 self._delayed.drop(queue)
@@ -427,8 +436,7 @@ class PushLoop:
         self.report()
         for queue in ended:
             del self._leaving[queue]
-        if self._on_revoked is not None:
-            self._on_revoked(sorted(ended))
+        self._on_ended(sorted(ended.keys() & draining), sorted(ended.keys() - draining))
         self._control.released(ended)
         if not self._leaving:
             self._control.changed.set()  # a queue that came back meanwhile can be read now

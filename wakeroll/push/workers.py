@@ -4,24 +4,31 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from confluent_kafka import Message
 
+from wakeroll.callbacks import is_async_function
 from wakeroll.errors import WakerollError
 from wakeroll.push.dispatch import Dispatch
+from wakeroll.push.outcomes import DeadLetter, Retry
 from wakeroll.push.queue_work import Batch
 from wakeroll.thread_stacks import stack_of_task
 
-Handler = Callable[[list[Message]], object]
-"""Receives messages of one queue in order of offset; it may be an ``async`` function. They are processed when it
-returns None; otherwise it returns `Retry`, `DeadLetter` or a list of these."""
+Result = Retry | DeadLetter | Sequence[Retry | DeadLetter] | None
+"""None: all messages of the call are processed."""
+Handler = Callable[[list[Message]], Result | Awaitable[Result]]
+"""Receives messages of one queue in order of offset; it may be an ``async`` function."""
+AsyncHandler = Callable[[list[Message]], Awaitable[Result]]
+"""A handler that is an ``async`` function."""
 
 OnFailure = Callable[[Batch, object], None]
 """Called with a batch whose call did not process all messages, and its result or exception."""
 
+TURN_S = 0.001
+"""How long tasks with calls may follow each other in the application's event loop before others have a turn (s)."""
 JOIN_S = 1.0
 """How long to wait for the threads that have nothing more to do (s)."""
 
@@ -52,6 +59,9 @@ class Workers(Protocol):
     def stack_of(self, batch: Batch, /) -> str:
         """Return where the call of a batch is; empty if that is where its thread is."""
 
+    def lose_calls(self, problem: BaseException) -> None:
+        """End the calls at work, whose event loop is closed: they never return. Any thread may call it."""
+
     def end(self) -> None:
         """Let the workers end, after `Dispatch.close`; a thread whose handler does not return ends when it does."""
 
@@ -59,12 +69,14 @@ class Workers(Protocol):
         """Wait for the threads that have nothing more to do, at most `JOIN_S` seconds."""
 
 
-def is_async(handler: Handler) -> bool:
-    """Return whether a handler is an ``async`` function, or an object that is called like one."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
-
-
-def workers_for(handler: Handler, count: int, dispatch: Dispatch, on_failure: OnFailure, name: str) -> Workers:
+def workers_for(
+    handler: Handler,
+    count: int,
+    dispatch: Dispatch,
+    on_failure: OnFailure,
+    name: str,
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> Workers:
     """Return workers of the kind that the handler needs; they are not started.
 
     Args:
@@ -73,10 +85,11 @@ def workers_for(handler: Handler, count: int, dispatch: Dispatch, on_failure: On
         dispatch: has the batches.
         on_failure: processes failed batches.
         name: of the threads.
+        loop: event loop of the application, in which an ``async`` handler is called; None: one with a thread of its
+            own.
     """
-    if is_async(handler):
-        asynchronous = cast(Callable[[list[Message]], Awaitable[object]], handler)
-        return _Tasks(asynchronous, count, dispatch, on_failure, name)
+    if is_async_function(handler):
+        return _Tasks(cast(AsyncHandler, handler), count, dispatch, on_failure, name, loop)
     return _Threads(handler, count, dispatch, on_failure, name)
 
 
@@ -122,6 +135,9 @@ class _Threads:
     def stack_of(self, _batch: Batch, /) -> str:
         return ""  # that of its thread
 
+    def lose_calls(self, _problem: BaseException) -> None:
+        """Do nothing: threads need no event loop."""
+
     def end(self) -> None:
         """Do nothing: the threads end after `Dispatch.close`."""
 
@@ -163,15 +179,16 @@ class _Threads:
 
 
 class _Tasks:
-    """One task per worker, in an event loop with a thread of its own."""
+    """One task per worker, in the application's event loop, or in one with a thread of its own."""
 
     def __init__(
         self,
-        handler: Callable[[list[Message]], Awaitable[object]],
+        handler: AsyncHandler,
         count: int,
         dispatch: Dispatch,
         on_failure: OnFailure,
         name: str,
+        loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._handler = handler
         self._count = count
@@ -179,6 +196,11 @@ class _Tasks:
         self._on_failure = on_failure
         self._loop: asyncio.AbstractEventLoop | None = None
         """None before `start`."""
+        self._application_loop = loop
+        self._main: asyncio.Task[None] | None = None
+        """The task that starts and ends all others in the application's loop."""
+        self._has_ended = threading.Event()
+        """Whether that task has ended."""
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         """Those that take batches."""
@@ -193,6 +215,10 @@ class _Tasks:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        if self._application_loop is not None:
+            self._loop = self._application_loop
+            self._call(self._begin)
+            return
         self._loop = loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=lambda: self._run(loop), name=self._name, daemon=True)
         self._thread.start()
@@ -222,9 +248,32 @@ class _Tasks:
         self._is_ended = True
         self._call(self._is_closed.set)
 
+    def lose_calls(self, problem: BaseException) -> None:
+        for batch in list(self._calls):
+            self._dispatch.end(problem, batch)
+        for task in [*self._tasks, *self._replaced, *([] if self._main is None else [self._main])]:
+            coroutine: Any = task.get_coro()
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()  # or Python reports that nobody has awaited it
+        self._has_ended.set()
+
     def join(self) -> None:
         if self._thread is not None and self._thread.is_alive():
             self._thread.join(JOIN_S)
+        if self._main is not None:
+            self._has_ended.wait(JOIN_S)
+
+    def _begin(self) -> None:
+        """In the application's loop: start the tasks."""
+        self._main = asyncio.create_task(self._work_until_closed())
+        self._main.add_done_callback(self._main_ended)
+
+    def _main_ended(self, task: "asyncio.Task[None]") -> None:
+        self._has_ended.set()
+        if task.cancelled():
+            self._dispatch.end(WakerollError(_CANCELLED))
+        elif (problem := task.exception()) is not None:
+            self._dispatch.end(problem)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
         if self._loop is not None:
@@ -280,14 +329,20 @@ class _Tasks:
     async def _work(self) -> None:
         dispatch = self._dispatch
         me = cast("asyncio.Task[None]", asyncio.current_task())
+        loop = asyncio.get_running_loop()
+        is_guest, yielded_s = self._application_loop is not None, loop.time()
         finished: Batch | None = None
         while True:
+            if is_guest and loop.time() - yielded_s > TURN_S:
+                await asyncio.sleep(0)  # a handler that does not wait must not keep other tasks from running
+                yielded_s = loop.time()
             batch = dispatch.next(finished, wait=False)
             finished = None
             if batch is None:
-                idle = asyncio.get_running_loop().create_future()
+                idle = loop.create_future()
                 self._idle.append(idle)
                 await idle
+                yielded_s = loop.time()
                 continue
             self._wake_next()  # one task wakes the next, as long as there is work
             self._calls[batch] = me
@@ -301,6 +356,8 @@ class _Tasks:
                     dispatch.end(WakerollError(_CANCELLED), batch)
                     raise
                 result = problem  # of another task, for which the handler waited
+            except GeneratorExit:  # the task is garbage, because its event loop was closed
+                raise
             except BaseException as problem:
                 dispatch.end(problem, batch)
                 continue

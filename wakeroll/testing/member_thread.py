@@ -1,13 +1,14 @@
 """A member of a group in a test: a real consumer, and a thread in which it runs the application's handler."""
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, cast
 
 from confluent_kafka import Message
 
+from wakeroll.callbacks import is_async_function
 from wakeroll.consumer import Consumer
-from wakeroll.push.workers import Handler, is_async
+from wakeroll.push.workers import AsyncHandler, Handler, Result
 from wakeroll_model.queue import Queue
 
 STOP_S = 10.0
@@ -82,7 +83,7 @@ class Member:
     @property
     def assignment(self) -> list[Queue]:
         """The queues that the member reads now, with those of the retry topic; none after its end."""
-        return [] if self.has_ended else self.consumer.assignment()
+        return [] if self.has_ended else self.consumer.assignment(with_retries=True)
 
     @property
     def calls(self) -> int:
@@ -152,10 +153,10 @@ class Member:
 
     def _watched(self, handler: Handler) -> Handler:
         """Return the handler with a note of each call."""
-        if is_async(handler):
-            asynchronous = cast(Callable[[list[Message]], Awaitable[object]], handler)
+        if is_async_function(handler):
+            asynchronous = cast(AsyncHandler, handler)
 
-            async def call_async(messages: list[Message]) -> object:
+            async def call_async(messages: list[Message]) -> Result:
                 began_s = self._begin()
                 try:
                     result = await asynchronous(messages)
@@ -167,10 +168,12 @@ class Member:
 
             return call_async
 
-        def call(messages: list[Message]) -> object:
+        function = cast(Callable[[list[Message]], Result], handler)
+
+        def call(messages: list[Message]) -> Result:
             began_s = self._begin()
             try:
-                result = handler(messages)
+                result = function(messages)
             except BaseException as problem:
                 self._end(messages, began_s, problem)
                 raise

@@ -320,7 +320,7 @@ class MemoryBroker:
             group = self._coordinator.group(group_id)
             if group is None:
                 return {}
-            own = None if client_id is None else group.own_offsets.get(client_id)
+            own = None if client_id is None else group.broadcast_offsets.get(client_id)
             known = group.offsets if own is None else own.offsets
             retries = retry_topic_of(group_id)
             return {queue: known[queue] for queue in sorted(known) if queue.topic != retries}

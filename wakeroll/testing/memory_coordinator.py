@@ -10,6 +10,7 @@ from wakeroll.connection import Topics
 from wakeroll.testing.memory_log import MemoryLog, Stored
 from wakeroll_model import feature_levels
 from wakeroll_model.decisions import AnyDecision, Wake, recipient_of
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import (
     AnyEvent,
     Arrival,
@@ -32,7 +33,6 @@ from wakeroll_model.records import Record, read_event
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state, encode_state
-from wakeroll_model.state_machines import MACHINES
 
 TICK_S = 0.02
 """Shortest time between two ticks (s)."""

@@ -19,9 +19,8 @@ from typing import Any
 
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies.java import java_order, sort_clients, sort_queues
-from wakeroll_model.strategies.params import shown
+from wakeroll_model.strategies.params import StrategyError, shown
 from wakeroll_model.strategies.registry import STRATEGIES, Whole, find, is_whole, listed, needs_of, register
-from wakeroll_model.strategies.strategy_error import StrategyError
 
 __all__ = ["STRATEGIES", "StrategyError", "Whole", "allocate", "find", "is_whole", "java_order", "listed", "needs_of"]
 

@@ -5,7 +5,7 @@ the same topics, these numbers differ by at most 1.  A move is a queue whose own
 strategy ignores which topic a queue belongs to, so one client may own most queues of a topic; SPREAD avoids that.
 
 >>> assign_all({"t": [Queue("t", "", i) for i in range(3)]}, {"t": ["a", "b"]}, {}, {Queue("t", "", 0): "b"})["b"]
-[Queue(topic='t', broker='', queue_id=0)]
+[Queue(t-0)]
 """
 
 from collections import Counter

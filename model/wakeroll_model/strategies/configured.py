@@ -11,8 +11,7 @@ from typing import Any
 
 from wakeroll_model.config import MAX_ANSWERS
 from wakeroll_model.queue import Queue
-from wakeroll_model.strategies.params import queue_list
-from wakeroll_model.strategies.strategy_error import StrategyError
+from wakeroll_model.strategies.params import StrategyError, queue_list
 
 NAME = "CONFIG"
 

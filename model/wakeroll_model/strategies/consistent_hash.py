@@ -17,8 +17,7 @@ from typing import Any
 
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies.java import check, text_of
-from wakeroll_model.strategies.params import whole_number
-from wakeroll_model.strategies.strategy_error import StrategyError
+from wakeroll_model.strategies.params import StrategyError, whole_number
 
 NAME = "CONSISTENT_HASH"
 

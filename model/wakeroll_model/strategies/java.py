@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from wakeroll_model.queue import Queue
-from wakeroll_model.strategies.strategy_error import StrategyError
+from wakeroll_model.strategies.params import StrategyError
 
 
 def java_order(text: str) -> bytes:

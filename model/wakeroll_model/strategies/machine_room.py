@@ -15,8 +15,7 @@ from typing import Any
 
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies.java import check
-from wakeroll_model.strategies.params import texts
-from wakeroll_model.strategies.strategy_error import StrategyError
+from wakeroll_model.strategies.params import StrategyError, texts
 
 NAME = "MACHINE_ROOM"
 

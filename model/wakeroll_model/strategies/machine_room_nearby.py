@@ -14,9 +14,8 @@ from typing import Any
 
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies.java import check, java_order, text_of
-from wakeroll_model.strategies.params import mapping, text_in, texts_in
+from wakeroll_model.strategies.params import StrategyError, mapping, text_in, texts_in
 from wakeroll_model.strategies.registry import find_inner
-from wakeroll_model.strategies.strategy_error import StrategyError
 
 NAME = "MACHINE_ROOM_NEARBY"
 AROUND_ANOTHER = True

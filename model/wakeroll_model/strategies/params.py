@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wakeroll_model.queue import Queue
-from wakeroll_model.strategies.strategy_error import StrategyError
+
+
+class StrategyError(ValueError):
+    """A strategy cannot assign these queues; the message gives the reason to the operator of the group."""
 
 
 def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:
@@ -53,10 +56,10 @@ def text_in(given: Mapping[Any, Any] | None, name: str, key: str | Queue) -> str
     Raises:
         StrategyError: the value is no string.
     """
-    said = given.get(key) if given is not None else None
-    if said is not None and not isinstance(said, str):
-        raise StrategyError(f"{name} has {shown(said)} for {key}; it must be a text")
-    return said or ""
+    found = given.get(key) if given is not None else None
+    if found is not None and not isinstance(found, str):
+        raise StrategyError(f"{name} has {shown(found)} for {key}; it must be a text")
+    return found or ""
 
 
 def texts_in(given: Mapping[Any, Any] | None, name: str, keys: Sequence[str]) -> Sequence[str]:

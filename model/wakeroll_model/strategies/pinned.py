@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wakeroll_model.queue import Queue
-from wakeroll_model.strategies.params import mapping, shown
-from wakeroll_model.strategies.strategy_error import StrategyError
+from wakeroll_model.strategies.params import StrategyError, mapping, shown
 
 NAME = "PINNED"
 NEEDS = ("pins",)

@@ -15,9 +15,8 @@ from typing import Any
 from wakeroll_model.config import MAX_ANSWERS
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies.java import check
-from wakeroll_model.strategies.params import whole_number
+from wakeroll_model.strategies.params import StrategyError, whole_number
 from wakeroll_model.strategies.registry import find_inner
-from wakeroll_model.strategies.strategy_error import StrategyError
 
 NAME = "POP"
 AROUND_ANOTHER = True

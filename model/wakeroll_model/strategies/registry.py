@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from wakeroll_model.queue import Queue
-from wakeroll_model.strategies.params import shown
-from wakeroll_model.strategies.strategy_error import StrategyError
+from wakeroll_model.strategies.params import StrategyError, shown
 
 
 class TopicStrategy(Protocol):

@@ -21,8 +21,7 @@ from wakeroll_model.balance.loads import MILLION, Loads, Weighed
 from wakeroll_model.balance.regions import Region
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies.by_region import share_regions
-from wakeroll_model.strategies.params import mapping, whole_number
-from wakeroll_model.strategies.strategy_error import StrategyError
+from wakeroll_model.strategies.params import StrategyError, mapping, whole_number
 
 NAME = "WEIGHTED"
 NEEDS = ("weights", "lags")

@@ -182,9 +182,9 @@ def check(
     else:
         is_past = (asked, at) != (None, None)
         _print(outcomes, page, [f"{one.table} {one.version}" for one in looked_at if is_past])
-        for said in (*chains.notes, *_line_to_keep(line)):
-            out.print(said, soft_wrap=True)
-        witness.tell(out)
+        for note in (*chains.notes, *_line_to_keep(line)):
+            out.print(note, soft_wrap=True)
+        witness.print_to(out)
     for why in dict.fromkeys(outcome.not_checked for outcome in left):
         complain(why)
     raise typer.Exit(code)
@@ -229,8 +229,8 @@ def _print(outcomes: "Sequence[RuleResult]", page: Path | None, versions: "Seque
     parts += [f"[red]{left} could not be checked[/]"] if left else []
     skipped = Counter(one.skipped for one in outcomes if one.skipped)
     held = "[green]all others hold[/]" if skipped else "[green]all hold[/]"
-    said = ", ".join([*(parts or [held]), *(f"{count} skipped: {why}" for why, count in skipped.items())])
-    out.print(f"{len(outcomes)} rules{where}: {said}{f'; Data Docs: {page}' if page else ''}", soft_wrap=True)
+    counts = ", ".join([*(parts or [held]), *(f"{count} skipped: {why}" for why, count in skipped.items())])
+    out.print(f"{len(outcomes)} rules{where}: {counts}{f'; Data Docs: {page}' if page else ''}", soft_wrap=True)
 
 
 def _counts(outcomes: "Sequence[RuleResult]") -> Mapping[str, int]:
@@ -368,8 +368,8 @@ def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:
     shown = [one for one in outcomes if one.rule.compares or one.broken]
     rest = [one for one in outcomes if not (one.rule.compares or one.broken)]
     for (name, is_checked), count in Counter((one.rule.table, not one.not_checked) for one in rest).items():
-        said = "[green]ok[/]" if is_checked else _NOT_CHECKED
-        table.add_row(name, f"declared columns: types, nulls, values ({count} rules)", said)
+        result = "[green]ok[/]" if is_checked else _NOT_CHECKED
+        table.add_row(name, f"declared columns: types, nulls, values ({count} rules)", result)
     for one in shown:
         table.add_row(one.rule.table, one.rule.says, _SAID.get(_status_of(one), f"[red]{one.broken}[/]"))
     return table

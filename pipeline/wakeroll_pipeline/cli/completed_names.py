@@ -11,7 +11,8 @@ from typing import Any
 
 import typer
 
-from wakeroll_pipeline.settings import Settings, load
+from wakeroll_pipeline.cli.settings_sources import load
+from wakeroll_pipeline.settings import Settings
 
 ENOUGH_S = 1.0
 """Longest time for an answer (s)."""

@@ -20,7 +20,6 @@ from wakeroll_pipeline.cli.json_answers import CheckRow, DoctorAnswer
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, Checkpoints
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.start_checks import start_checks
-from wakeroll_pipeline.cli.storage_checks import storage_checks
 from wakeroll_pipeline.kafka.control_topics import check_topics
 from wakeroll_pipeline.kafka.rights_check import missing_rights
 from wakeroll_pipeline.kafka.role_rights import ON_CONTROL_TOPICS
@@ -31,6 +30,10 @@ from wakeroll_pipeline.runtime.run_status import Status, read_status
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.jar_paths import broker_jars, our_jars, spark_jars
 from wakeroll_pipeline.spark.jar_sums import JarsMissing
+from wakeroll_pipeline.spark.s3_classes import s3_session_jars
+from wakeroll_pipeline.spark.storage_confs import uses_s3
+from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.storage.write_probes import refuse_unconditional
 
 STALE_TICK_MS = 10_000
 """Age (ms) from which the newest tick is too old.  Ticks are published once a second; no timer fires without them."""
@@ -68,7 +71,7 @@ def _all(settings: Settings) -> Iterator[Check]:
     yield from checks(Path.cwd())
     yield _jars()
     yield from start_checks(settings)
-    yield from storage_checks(settings)
+    yield from _storage(settings)
     yield _ports()
     yield _asked("keys", lambda: _keys(settings))
     yield from _jobs(settings)
@@ -83,6 +86,26 @@ def _all(settings: Settings) -> Iterator[Check]:
             yield _asked("login", lambda: _login(connection, settings))
         yield _asked("topics", lambda: _topics(connection, settings))
         yield _asked("clock", lambda: _clock(connection, settings.read_keys()))
+
+
+def _storage(settings: Settings) -> Iterator[Check]:
+    """Yield one check for each remote folder, and one for the JARs that reach it; none if all data is local."""
+    for place in dict.fromkeys((settings.warehouse.parent, settings.checkpoints_folder)):
+        if not place.is_local:
+            yield _writes(place)
+    if uses_s3(settings):
+        try:
+            yield Check("s3 jars", True, f"{len(s3_session_jars())} for Spark", "")
+        except JarsMissing as error:
+            yield Check("s3 jars", False, str(error), "")
+
+
+def _writes(place: Place) -> Check:
+    try:
+        refuse_unconditional(place)
+    except WakerollError as error:
+        return Check("storage", False, str(error), "")
+    return Check("storage", True, f"{place} can be written, and refuses to create a file twice", "")
 
 
 def _asked(name: str, ask: Callable[[], Check]) -> Check:
@@ -130,11 +153,11 @@ def _jobs(settings: Settings) -> Iterator[Check]:
             "jobs", False, f"no `wakeroll run` is active in {settings.home}", "start `wakeroll up` or `wakeroll run`"
         )
         return
-    told = ", ".join(
+    summary = ", ".join(
         f"{name} batch {query.batch} ({query.records} records in {query.batch_ms} ms)"
         for name, query in sorted(status.queries.items())
     )
-    age_s = (now_ms() - status.told_ms) / 1000
+    age_s = (now_ms() - status.written_ms) / 1000
     if age_s > 30:
         yield Check(
             "jobs",
@@ -143,7 +166,7 @@ def _jobs(settings: Settings) -> Iterator[Check]:
             "read its log",
         )
     else:
-        yield Check("jobs", True, f"process {status.pid}: {told}", "")
+        yield Check("jobs", True, f"process {status.pid}: {summary}", "")
     yield _decisions(status)
     if status.decides:
         yield level_check(status.shard_levels, status.newest_level)
@@ -162,11 +185,11 @@ def level_check(found: Mapping[str, int], newest: int) -> Check:
         return Check("levels", True, f"no shard had a batch yet; the process knows levels up to {newest}", "")
     lowest = min(found.values())
     spread = str(lowest) if lowest == max(found.values()) else f"{lowest} to {max(found.values())}"
-    told = f"{len(found)} shards are at feature level {spread}; the process knows levels up to {newest}"
+    summary = f"{len(found)} shards are at feature level {spread}; the process knows levels up to {newest}"
     if newest < feature_levels.NEWEST:
-        return Check("levels", False, told, f"restart it with this release, which knows {feature_levels.NEWEST}")
+        return Check("levels", False, summary, f"restart it with this release, which knows {feature_levels.NEWEST}")
     fix = "run `wakeroll upgrade` when all processes have this release" if lowest < newest else ""
-    return Check("levels", True, told, fix)
+    return Check("levels", True, summary, fix)
 
 
 def state_check(states: Mapping[str, int]) -> Check:

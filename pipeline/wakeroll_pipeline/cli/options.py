@@ -21,9 +21,10 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.time_text import ago_ms_of, duration_ms_of, time_of
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.process_logs import log_as_json
+from wakeroll_pipeline.cli.settings_sources import load
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.runtime.run_status import read_status
-from wakeroll_pipeline.settings import CHECKPOINTS, PREFIX, Settings, load
+from wakeroll_pipeline.settings import CHECKPOINTS, PREFIX, Settings
 
 _DEFAULTS = Settings()
 
@@ -205,12 +206,16 @@ class ServiceOptions(BrokerOptions, frozen=True, kw_only=True):
 
         An error in another setting is logged in the format that the option or the environment names.
         """
-        if (self.log_format or os.environ.get(f"{PREFIX}LOG_FORMAT")) == "json":
-            log_as_json()
+        self.begin_log()
         settings = super().settings(**given)
         if settings.log_format == "json":
             log_as_json()
         return settings
+
+    def begin_log(self) -> None:
+        """Log in the format that the option or the environment names."""
+        if (self.log_format or os.environ.get(f"{PREFIX}LOG_FORMAT")) == "json":
+            log_as_json()
 
 
 class MeasuredOptions(ServiceOptions, frozen=True, kw_only=True):

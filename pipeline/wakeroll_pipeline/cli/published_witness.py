@@ -49,7 +49,7 @@ class Witness:
         self.sentence = sentence_of(result, self._published, topic)
         return inserted(outcomes, result)
 
-    def tell(self, out: Output) -> None:
+    def print_to(self, out: Output) -> None:
         """Print what the published lines show."""
         if self.sentence:
             out.print(self.sentence, soft_wrap=True, markup=False)

@@ -22,7 +22,7 @@ from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt, tables_looked_at
 
 if TYPE_CHECKING:
-    from wakeroll_pipeline.ledger.archived_log import Period
+    from wakeroll_pipeline.ledger.period import Period
     from wakeroll_pipeline.questions.replay_check import Checked, Difference, UnequalSnapshot
 
 out = Output(highlight=False)
@@ -63,7 +63,7 @@ def replay(
     The state is compared with each snapshot on the way. The exit code is 1 if a decision or a snapshot differs, and 3
     if none does but some decisions cannot be compared, and no operator has accepted that (see `wakeroll repair`).
     """
-    from wakeroll_pipeline.ledger.archived_log import Period
+    from wakeroll_pipeline.ledger.period import Period
 
     period = Period(from_, to)
     if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
@@ -116,8 +116,8 @@ def _replay(opened: Ledger, partitions: int, period: "Period", group: str | None
         if group is not None:
             return replay_group(opened, partitions, period, group)
         return replay_in_spark(opened, partitions, period)
-    from wakeroll_pipeline.ledger.archived_log import Period
     from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+    from wakeroll_pipeline.ledger.period import Period
     from wakeroll_pipeline.questions.replay_here import replay_here
 
     assert isinstance(opened, DuckLedger)

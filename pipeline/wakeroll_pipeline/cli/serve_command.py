@@ -1,15 +1,20 @@
 """The command that serves the web page."""
 
 import logging
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import structs
 
-from wakeroll.errors import missing_extra
+from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll_pipeline.cli.options import ServiceOptions
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.cli.process_logs import is_json
+from wakeroll_pipeline.cli.settings_sources import load_named
+from wakeroll_pipeline.settings import Settings
 
 log = logging.getLogger("wakeroll")
 out = Output()
@@ -54,6 +59,16 @@ AuthHeader = Annotated[
         show_default=False,
     ),
 ]
+Oidc = Annotated[
+    Path | None,
+    typer.Option(
+        "--oidc",
+        metavar="FILE",
+        help="File of an identity provider (OpenID Connect) that logs users in and gives them roles; "
+        "docs/security.md describes it. Default: none.",
+        show_default=False,
+    ),
+]
 Proxies = Annotated[
     str,
     typer.Option(
@@ -81,7 +96,7 @@ PublicUrl = Annotated[
     ),
 ]
 InsecureHttp = Annotated[
-    bool, typer.Option("--insecure-http", help="Accept passwords over unencrypted connections from other machines.")
+    bool, typer.Option("--insecure-http", help="Accept logins over unencrypted connections from other machines.")
 ]
 Notify = Annotated[
     Path | None,
@@ -92,15 +107,27 @@ Notify = Annotated[
         show_default=False,
     ),
 ]
+Deployments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--deployment",
+        metavar="NAME=FILE",
+        help="Show several deployments in one page: the name of one, and the TOML file of its settings; repeat it for "
+        "each. Default: one deployment, by the options below.",
+        show_default=False,
+    ),
+]
 
 
 def serve(
     deployment: ServiceOptions,
+    deployments: Deployments = None,
     port: Port = PORT,
     host: Host = "127.0.0.1",
     allow_changes: AllowChanges = False,
     auth_file: AuthFile = None,
     auth_header: AuthHeader = "",
+    oidc: Oidc = None,
     trusted_proxies: Proxies = "",
     require_login: RequireLogin = False,
     public_url: PublicUrl = "",
@@ -113,28 +140,73 @@ def serve(
     """
     try:
         from wakeroll_pipeline.serve.access.access_options import AccessOptions
+        from wakeroll_pipeline.serve.several_deployments import serve_deployments
+        from wakeroll_pipeline.serve.web_server import PageServer
         from wakeroll_pipeline.serve.web_server import serve as run_server
     except ModuleNotFoundError as missing:
         raise missing_extra("the page", "serve", missing) from None
-    settings = deployment.settings()
-    followed = f"following {settings.bootstrap}" if settings.bootstrap else f"the tables in {settings.warehouse}"
     access = AccessOptions(
         allow_changes=allow_changes,
         auth_file=auth_file,
         auth_header=auth_header,
+        oidc=oidc,
         trusted_proxies=trusted_proxies,
         require_login=require_login,
         public_url=public_url,
         insecure_http=insecure_http,
     )
 
-    def ready(address: str, _server: object) -> None:
-        if is_json():
-            log.info("serving %s, %s", address, followed)
-        else:
-            out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True)
+    def told(what: str) -> Callable[[str, PageServer], None]:
+        def ready(address: str, _server: PageServer) -> None:
+            if is_json():
+                log.info("serving %s, %s", address, what)
+            else:
+                out.print(f"{address}  ({what}; Ctrl-C stops)", soft_wrap=True)
 
-    run_server(settings, host, port, ready, access, notify)
+        return ready
+
+    if deployments:
+        named = _named(deployment, deployments)
+        followed = ", ".join(f"{name} at {settings.bootstrap}" for name, settings in named.items())
+        serve_deployments(named, host, port, told(f"following {followed}"), access, notify)
+        return
+    settings = deployment.settings()
+    source = f"following {settings.bootstrap}" if settings.bootstrap else f"the tables in {settings.warehouse}"
+    run_server(settings, host, port, told(source), access, notify)
+
+
+def _named(options: ServiceOptions, deployments: Sequence[str]) -> dict[str, Settings]:
+    """Return name -> settings of several deployments, and log in the format that the options name.
+
+    Raises:
+        InvalidUsage: an option is that of a single deployment, or a name or a file is not valid.
+    """
+    from wakeroll_pipeline.serve.site_paths import DEPLOYMENT
+
+    own = [name for name, value in structs.asdict(options).items() if value is not None and name != "log_format"]
+    if own:
+        raise InvalidUsage(
+            f"--{own[0].replace('_', '-')} is for a page of one deployment; with --deployment, write it into the file "
+            "of each"
+        )
+    options.begin_log()
+    named: dict[str, Settings] = {}
+    for text in deployments:
+        name, equals, file = text.partition("=")
+        if not equals or not file:
+            raise InvalidUsage(f"--deployment is {text!r}; it must be a name and a settings file, like prod=prod.toml")
+        if not DEPLOYMENT.fullmatch(name):
+            raise InvalidUsage(
+                f"--deployment has the name {name!r}; it must have 1 to 64 letters, digits and . _ -, and begin with a "
+                "letter or a digit"
+            )
+        if name in named:
+            raise InvalidUsage(f"--deployment has the name {name!r} twice; each deployment needs a name of its own")
+        try:
+            named[name] = load_named(os.environ, Path(file))
+        except InvalidUsage as problem:
+            raise InvalidUsage(f"the deployment {name!r}: {problem}") from None
+    return named
 
 
 def refuse_unusable_port(port: int) -> None:

@@ -102,15 +102,15 @@ def refuse_older(work_folder: Path, level: int) -> None:
 
 def _levels(model: "LiveModel", work_folder: Path) -> list[ShardLevel]:
     """Return the level of each shard, as the log and the running coordinators show it."""
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     for status in running(work_folder).values():
-        told |= {shard: max(level, told.get(shard, 0)) for shard, level in status.shard_levels.items()}
+        reported |= {shard: max(level, reported.get(shard, 0)) for shard, level in status.shard_levels.items()}
     with model.lock:
         found = [
             ShardLevel(
                 shard=one.name,
-                level=max(one.shard.level, told.get(one.name, FIRST)),
-                is_certain=one.name in told or not one.is_learning,
+                level=max(one.shard.level, reported.get(one.name, FIRST)),
+                is_certain=one.name in reported or not one.is_learning,
             )
             for one in model.shards.values()
         ]
@@ -129,12 +129,12 @@ def _below_in_log(model: "LiveModel", level: int, work_folder: Path) -> list[Con
 
     A coordinator with other keys rejects the record, though it is valid by the keys of this command.
     """
-    told = [status.shard_levels for status in running(work_folder).values()]
+    reported = [status.shard_levels for status in running(work_folder).values()]
     with model.lock:
         return [
             place
             for place, one in model.shards.items()
-            if min([one.shard.level, *(there.get(one.name, level) for there in told)]) < level
+            if min([one.shard.level, *(there.get(one.name, level) for there in reported)]) < level
         ]
 
 

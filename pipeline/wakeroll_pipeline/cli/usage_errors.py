@@ -31,15 +31,15 @@ def _as_one_line() -> Iterator[None]:
     try:
         yield
     except _UsageError as error:
-        said = error.format_message()  # type: ignore[attr-defined]
-        if "\n" in said:  # the help text of a group of commands without a command
+        message = error.format_message()  # type: ignore[attr-defined]
+        if "\n" in message:  # the help text of a group of commands without a command
             raise
         context = getattr(error, "ctx", None)
-        raise InvalidUsage(_sentence(said, context)) from None
+        raise InvalidUsage(_sentence(message, context)) from None
 
 
-def _sentence(said: str, context: Any) -> str:
-    text = " ".join(said.split()).rstrip(".")
+def _sentence(message: str, context: Any) -> str:
+    text = " ".join(message.split()).rstrip(".")
     if context is None:
         return text
     if text.startswith("Missing argument"):

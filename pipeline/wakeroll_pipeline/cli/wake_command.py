@@ -27,7 +27,7 @@ Topics = Annotated[
 Workers = Annotated[
     int,
     typer.Option(
-        "--workers", min=1, max=1_000, help="Most workers at a time; as many are started as queues have messages."
+        "--workers", min=1, max=1_000, help="Maximum workers at a time; as many are started as queues have messages."
     ),
 ]
 Timeout = Annotated[

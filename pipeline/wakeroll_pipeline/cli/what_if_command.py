@@ -166,13 +166,13 @@ def _clients(situation: Situation, before: Situation | None = None) -> dict[str,
     """Return client_id -> text of its share: number of queues, lag, and a drawing if the queues are few enough."""
     shares = situation.shares
     drawn = _rows(situation, before) if len(situation.owners) + len(situation.unowned) <= DRAWN else {}
-    told = {}
+    texts = {}
     for client_id, share in shares.items():
         lag = situation.lag_of(share)
-        told[client_id] = f"{len(share)}, lag {'unknown' if lag is None else lag}"
+        texts[client_id] = f"{len(share)}, lag {'unknown' if lag is None else lag}"
         if client_id in drawn:
-            told[client_id] += f"\n{text_of(drawn[client_id])}"
-    return told
+            texts[client_id] += f"\n{text_of(drawn[client_id])}"
+    return texts
 
 
 def _rows(situation: Situation, before: Situation | None) -> dict[str, list[tuple[str, str]]]:

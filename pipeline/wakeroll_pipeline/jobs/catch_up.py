@@ -134,7 +134,7 @@ def _sizes(
     left = set(ranges)
     settings = {"enable.partition.eof": True, "log_level": 0, "queued.max.messages.kbytes": BATCH_BYTES // 1024}
     consumer = connection.consumer(**settings)
-    heard_s = time.monotonic()
+    received_s = time.monotonic()
     try:
         consumer.assign([TopicPartition(*place, begin) for place, (begin, _) in ranges.items()])
         while left:
@@ -142,7 +142,7 @@ def _sizes(
                 place, reached, size = _read(message)
                 if place not in left or reached is None:
                     continue
-                heard_s = time.monotonic()
+                received_s = time.monotonic()
                 begin, end = ranges[place]
                 # An offset may have no record (transaction markers); Spark counts offsets.
                 found[place] += [0] * (min(reached, end) - begin - len(found[place]))
@@ -152,7 +152,7 @@ def _sizes(
                 if len(found[place]) == end - begin or bytes_of[place] > BATCH_BYTES:
                     left.discard(place)
                     consumer.pause([TopicPartition(*place)])
-            if time.monotonic() - heard_s > PATIENCE_S:
+            if time.monotonic() - received_s > PATIENCE_S:
                 raise NotReachable(f"cannot read {name_of(min(left))} at {connection.bootstrap}")
     finally:
         consumer.close()

@@ -8,7 +8,7 @@ from wakeroll_pipeline.recovery.checkpoint_state import clear_states
 from wakeroll_pipeline.recovery.initial_state import adopt, read_restore
 from wakeroll_pipeline.recovery.log_gaps import resume_deciding
 from wakeroll_pipeline.runtime.deciding_queries import COORDINATE, query_of, topics_of
-from wakeroll_pipeline.runtime.process_name import process_name
+from wakeroll_pipeline.runtime.process_locks import process_name
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.kafka_sink import publish
 from wakeroll_pipeline.sources.kafka_source import kafka_options, records

@@ -25,7 +25,7 @@ from wakeroll_pipeline.ledger.maintenance import Upkeep
 from wakeroll_pipeline.ledger.retention import kept_from
 from wakeroll_pipeline.ledger.table_damage import problem_in
 from wakeroll_pipeline.ledger.tables import path_of
-from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.deciding_queries import RECORD
 from wakeroll_pipeline.runtime.process_lock import Locked, only_one
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
@@ -161,7 +161,7 @@ def _maintain_tables(settings: Settings, session: Session, locks: ProcessLocks, 
         folder = path_of(settings.warehouse, table)
         if (problem := problem_in(table, open_delta(folder), folder)) is not None:
             return Report((), (), [Failure("look after the tables", problem)])
-    turn = Turn(settings, locks.turn_lease)
+    turn = WriteTurn(settings, locks.turn_lease)
     chains, append = Chains(settings.warehouse), ArrowSink(turn.number).append
     chains.begin()  # before the commits are deleted that have the newest lines
     chains.gather(append)

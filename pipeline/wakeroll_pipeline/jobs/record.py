@@ -29,7 +29,7 @@ from wakeroll_pipeline.operators.ledger_rows import (
     rows_of,
 )
 from wakeroll_pipeline.recovery.log_gaps import resume_recording
-from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.deciding_queries import RECORD
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
@@ -45,7 +45,7 @@ def start(
     spark: SparkSession,
     settings: Settings,
     report: Report | None = None,
-    turn: Turn | None = None,
+    turn: WriteTurn | None = None,
     diverged: Callable[[int], None] | None = None,
     recorded: Callable[[int], None] | None = None,
     chains: Chains | None = None,
@@ -71,7 +71,7 @@ def start(
     connection = settings.connection
     if turn is None:
         ensure_tables(spark, settings.warehouse, settings.keep_versions_ms)
-        turn = Turn(settings)
+        turn = WriteTurn(settings)
     turn.forget_earlier()
     topics = (*connection.topics.control, connection.topics.decisions)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)

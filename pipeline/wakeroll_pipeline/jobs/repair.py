@@ -23,7 +23,7 @@ from wakeroll_pipeline.ledger.openings import forget_opening
 from wakeroll_pipeline.ledger.row_hashes import stream_of
 from wakeroll_pipeline.ledger.stored_marts import path_of_facts
 from wakeroll_pipeline.ledger.tables import path_of
-from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.deciding_queries import RECORD
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
 from wakeroll_pipeline.settings import Settings
@@ -102,7 +102,7 @@ def _repair_rows(
     findings: list[Finding] = []
     changes: list[Change] = []
     later: list[Change] = []
-    turn: Turn | None = None
+    turn: WriteTurn | None = None
     # Rows from Kafka come first: they are exact, and others can be made from them.
     for plan_now in (_plan_from_kafka, _plan) if settings.bootstrap else (_plan,):
         plan = plan_now(settings)
@@ -113,7 +113,7 @@ def _repair_rows(
             continue
         if not confirm(plan):
             return Repaired(findings, changes)
-        turn = turn or Turn(settings, locks.turn_lease)
+        turn = turn or WriteTurn(settings, locks.turn_lease)
         # A writer that was suspended may have appended until the turn excluded it.
         if plan_now(settings) != plan:
             raise InvalidUsage(_CHANGED)
@@ -126,7 +126,7 @@ def _repair_rows(
     refused: list[Change] = []
     is_accepted = bool(losses.tables) and accept(losses)
     if is_accepted:
-        turn = turn or Turn(settings, locks.turn_lease)
+        turn = turn or WriteTurn(settings, locks.turn_lease)
         if _plan_losses(settings, findings, later) != losses:
             raise InvalidUsage(_CHANGED)
         for its in losses.tables:
@@ -157,7 +157,7 @@ def _repair_facts(settings: Settings, locks: ProcessLocks, confirm: Callable[[Re
     found = Counter(one.day for one in differences(settings.warehouse))
     days = [WrongDay(day, count) for day, count in sorted(found.items())]
     if days and confirm(RepairPlan([], [], days)):
-        turn = Turn(settings, locks.turn_lease)
+        turn = WriteTurn(settings, locks.turn_lease)
         forget_opening(path_of_facts(settings.warehouse))
         for one in days:
             turn.confirm()

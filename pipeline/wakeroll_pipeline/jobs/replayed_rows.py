@@ -15,6 +15,7 @@ from msgspec import structs
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.partitioner import ControlPartition, partition_of
 from wakeroll_model.records import Record, kind_of_topic, shard_of
 from wakeroll_model.replay import encode_decision
@@ -22,9 +23,8 @@ from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, OFFSETS, DecisionRow, Sn
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state
 from wakeroll_model.snapshot_proof import problem_in, proven
-from wakeroll_model.state_machines import MACHINES
-from wakeroll_pipeline.ledger.archived_log import Stretch, differs, records_in_order, stretches_of, with_snapshots
 from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.replay_stretches import Stretch, differs, records_in_order, stretches_of, with_snapshots
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, key_of, newest_of, read_snapshots, snapshot_keys
 from wakeroll_pipeline.operators.ledger_rows import (
     KafkaRecord,

@@ -32,11 +32,10 @@ from wakeroll_pipeline.recovery.decided_eras import highest_numbers
 from wakeroll_pipeline.recovery.initial_state import Beginning, Restore, adopt, name_of, prepare, read_restore
 from wakeroll_pipeline.recovery.log_gaps import ahead_of, left_in_checkpoint, refuse_shortened
 from wakeroll_pipeline.recovery.log_marks import refuse_replaced
-from wakeroll_pipeline.recovery.record_turn import Turn
 from wakeroll_pipeline.recovery.snapshots import replace_snapshots
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of, topics_of
-from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
-from wakeroll_pipeline.runtime.process_name import process_name
+from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks, process_name
 from wakeroll_pipeline.settings import Settings
 
 log = logging.getLogger("wakeroll.run")
@@ -80,7 +79,7 @@ def reshard(spark: SparkSession, settings: Settings, partitions: int, metadata_m
         for its in due:
             _refuse_unready(its)
         ensure_tables(spark, settings.warehouse, settings.keep_versions_ms)
-        turn = Turn(settings, locks[0].turn_lease)
+        turn = WriteTurn(settings, locks[0].turn_lease)
         _grow(settings, partitions)
         for its in due:
             ends, count = _divide(spark, its, partitions, metadata_ms, locks)

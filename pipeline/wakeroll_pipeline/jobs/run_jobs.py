@@ -25,7 +25,7 @@ from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.jobs.cold_start import when_reachable
 from wakeroll_pipeline.jobs.deciding import Deciding
 from wakeroll_pipeline.jobs.metrics_sampler import sampled
-from wakeroll_pipeline.jobs.recorder import Recorder
+from wakeroll_pipeline.jobs.recording_part import Recording
 from wakeroll_pipeline.jobs.supervise import (
     LAST_BATCHES_S,
     POLL_S,
@@ -52,14 +52,13 @@ from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forg
 from wakeroll_pipeline.recovery.log_marks import marks_in, refuse_replaced
 from wakeroll_pipeline.recovery.lost_tables import refuse_lost_tables
 from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
-from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
-from wakeroll_pipeline.runtime.process_name import process_name
+from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks, process_name
 from wakeroll_pipeline.runtime.run_status import QueryStatus, Status, write_status
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sources.kafka_source import kafka_options
 from wakeroll_pipeline.spark.session import jvm_of
-from wakeroll_pipeline.storage.conditional_writes import refuse_unconditional
+from wakeroll_pipeline.storage.write_probes import refuse_unconditional
 
 log = logging.getLogger("wakeroll.run")
 
@@ -198,12 +197,12 @@ def _run(
         counts = Counts.start(spark)
         metrics.watch_jvm(jvm_of(spark), spark._jvm)
         deciding = Deciding(spark, settings, counts, metrics.health) if coordinate.NAME in jobs else None
-        recorder = Recorder(spark, settings, metrics, locks, started_ms, publisher) if record.NAME in jobs else None
+        recording = Recording(spark, settings, metrics, locks, started_ms, publisher) if record.NAME in jobs else None
         stop.finish()
         if deciding is not None:
             queries.append(deciding.start(stack))
-        if recorder is not None and not settings.is_standby and _may_record(queries, stop):
-            queries.append(recorder.start())
+        if recording is not None and not settings.is_standby and _may_record(queries, stop):
+            queries.append(recording.start())
         large: frozenset[str] = frozenset()
         unread: frozenset[str] = frozenset()
         keys = Keys.of([]) if deciding is None else settings.read_keys()
@@ -217,15 +216,15 @@ def _run(
                 _raise_if_dead(query, settings, counts)
             if deciding is not None:
                 deciding.raise_if_outdated()
-            if recorder is not None and recorder.is_due and (began := _take_over(recorder)) is not None:
+            if recording is not None and recording.is_due and (began := _take_over(recording)) is not None:
                 queries.append(began)
                 if sampler is not None:
                     sampler.add(began)
-            states = _tell(settings, queries, counts, started_ms, fingerprints, decides=deciding is not None)
+            states = _report_status(settings, queries, counts, started_ms, fingerprints, decides=deciding is not None)
             large = _warn_of_large(states, large)
             unread = _warn_of_unread(keys, counts.levels.value, unread)
-            if recorder is not None:
-                recorder.take_snapshots_if_due(None if deciding is None else settings)
+            if recording is not None:
+                recording.take_snapshots_if_due(None if deciding is None else settings)
         log.info("stopping")
         metrics.health.stopping()
         until_s = time.monotonic() + LAST_BATCHES_S
@@ -233,8 +232,8 @@ def _run(
             if query.name == record.NAME:
                 _await_record(query, settings.connection, settings.partitions, until_s)
             stop_between_batches(query, until_s)
-        if recorder is not None:
-            recorder.close()
+        if recording is not None:
+            recording.close()
 
 
 def _may_record(queries: Sequence[StreamingQuery], stop: StopSignals) -> bool:
@@ -250,13 +249,13 @@ def _has_begun(query: StreamingQuery, stop: StopSignals) -> bool:
     return query.lastProgress is not None or not query.isActive or stop.asked.is_set()
 
 
-def _take_over(recorder: Recorder) -> StreamingQuery | None:
+def _take_over(recording: Recording) -> StreamingQuery | None:
     """Begin to write the tables in the place of another process; None if no broker answers.
 
     The next round of the loop tries again. Meanwhile this process decides, as soon as the brokers are back.
     """
     try:
-        query = recorder.start()
+        query = recording.start()
     except NotReachable as error:
         log.warning("this process does not write the tables yet: %s; retrying", error)
         return None
@@ -264,7 +263,7 @@ def _take_over(recorder: Recorder) -> StreamingQuery | None:
     return query
 
 
-def _tell(
+def _report_status(
     settings: Settings,
     queries: Sequence[StreamingQuery],
     counts: Counts,

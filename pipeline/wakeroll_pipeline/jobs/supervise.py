@@ -121,9 +121,9 @@ def raise_if_dead(query: StreamingQuery) -> None:
     error = query.exception()
     if error is None:
         raise JobFailed(f"{query.name} ended: it was stopped")
-    told, cause = _first_sentence(error), _root_cause(query)
-    cause = f"; its cause: {cause}" if cause and cause not in told else ""
-    raise JobFailed(f"{query.name} ended: {told}{cause}{_remedy(query, str(error))}")
+    sentence, cause = _first_sentence(error), _root_cause(query)
+    cause = f"; its cause: {cause}" if cause and cause not in sentence else ""
+    raise JobFailed(f"{query.name} ended: {sentence}{cause}{_remedy(query, str(error))}")
 
 
 def _remedy(query: StreamingQuery, error: str) -> str:
@@ -181,8 +181,8 @@ def _first_sentence(error: StreamingQueryException) -> str:
     if ours := _OUR_ERROR.search(sentences):
         return ours.group(1)
     lines = [line.strip() for line in sentences.splitlines() if line.strip()] or ["unknown"]
-    told = [line for line in lines if "Error" in line or "Exception" in line]
-    return (told[-1] if told else lines[0])[:500]
+    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    return (errors[-1] if errors else lines[0])[:500]
 
 
 def _root_cause(query: StreamingQuery) -> str:

@@ -37,8 +37,8 @@ def start(spark: SparkSession, settings: Settings, topics: Sequence[str]) -> Str
     """Start the query that publishes arrivals of some topics: message headers → arrivals → queues topic."""
     connection = settings.connection
     messages = headers(spark, connection, topics, settings.max_offsets_per_batch)
-    told, options, name = arrivals(messages, connection.topics), kafka_options(connection), query_of(topics)
-    return publish(told, options, name, settings.checkpoint(name), settings.batch_interval_ms)
+    events, options, name = arrivals(messages, connection.topics), kafka_options(connection), query_of(topics)
+    return publish(events, options, name, settings.checkpoint(name), settings.batch_interval_ms)
 
 
 def query_of(topics: Sequence[str]) -> str:

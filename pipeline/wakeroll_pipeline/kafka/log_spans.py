@@ -41,7 +41,7 @@ def read_spans(connection: Connection, spans: Mapping[ControlPartition, Span]) -
     if not left:
         return
     consumer = connection.consumer(**{"enable.partition.eof": True, "log_level": 0, "error_cb": lambda _: None})
-    heard_s = time.monotonic()
+    received_s = time.monotonic()
     try:
         consumer.assign([TopicPartition(*place, spans[place].begin) for place in sorted(left)])
         while left:
@@ -50,7 +50,7 @@ def read_spans(connection: Connection, spans: Mapping[ControlPartition, Span]) -
                 assert topic is not None, "a message of an assigned partition has a topic"
                 assert partition is not None, "a message of an assigned partition has a partition"
                 place = topic, partition
-                heard_s, offset = heard_s if error else time.monotonic(), message.offset()
+                received_s, offset = received_s if error else time.monotonic(), message.offset()
                 assert offset is not None, "a message of an assigned partition has an offset"
                 if error is not None:
                     is_over = error.code() == KafkaError._PARTITION_EOF
@@ -63,7 +63,7 @@ def read_spans(connection: Connection, spans: Mapping[ControlPartition, Span]) -
                     left.discard(place)
                 if offset < spans[place].end:
                     yield message
-            if time.monotonic() - heard_s > PATIENCE_S:
+            if time.monotonic() - received_s > PATIENCE_S:
                 raise NotReachable(f"cannot read {_name_of(min(left))} at {connection.bootstrap} to its end")
     finally:
         consumer.close()

@@ -48,9 +48,9 @@ def require_rights(
 def _require(connection: Connection, roles: Iterable[str], cluster: Cluster) -> None:
     for role in roles:
         if missing := missing_rights(cluster, connection, role):
-            told = "; ".join(f"{', '.join(right.operations)} on the topic {right.name}" for right in missing)
+            denied = "; ".join(f"{', '.join(right.operations)} on the topic {right.name}" for right in missing)
             raise AccessDenied(
-                f"the brokers at {connection.bootstrap} deny {connection.user}, as {role}: {told}; to fix this: "
+                f"the brokers at {connection.bootstrap} deny {connection.user}, as {role}: {denied}; to fix this: "
                 f"wakeroll acls {role}=PRINCIPAL --prefix {connection.topics.prefix} prints the ACLs"
             )
 

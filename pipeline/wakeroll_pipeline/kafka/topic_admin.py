@@ -98,7 +98,7 @@ class Cluster:
         self._reason = ""
         self._failure: LoginFailed | None = None
         self._admin = self._make()
-        self._heard_s = time.monotonic()
+        self._received_s = time.monotonic()
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | KafkaError]:
         """Query the partitions of topics and the racks of their leaders: one request, which creates no topic.
@@ -239,7 +239,7 @@ class Cluster:
         for answer in answers.values():
             if isinstance(answer, KafkaError) and answer.code() in _UNREACHABLE:
                 raise self._silence(answer.str())
-        self._heard_s = time.monotonic()
+        self._received_s = time.monotonic()
         return answers
 
     def _end_early(self) -> None:
@@ -254,8 +254,8 @@ class Cluster:
     def _silence(self, reason: str = "no answer") -> NotReachable:
         self._admin.poll(0)  # lets the client report its errors
         why, self._reason = self._reason or reason, ""
-        if time.monotonic() - self._heard_s > self._renew_s:
-            self._admin, self._heard_s = self._make(), time.monotonic()
+        if time.monotonic() - self._received_s > self._renew_s:
+            self._admin, self._received_s = self._make(), time.monotonic()
         return NotReachable(f"no Kafka broker answered at {self._bootstrap} within {self._patience_s:g} s ({why})")
 
     def _make(self) -> AdminClient:

@@ -28,7 +28,7 @@ def group_in(key: bytes) -> bytes:
 class CommitSampler:
     """Holds back commits until the next sample, so that most of them are never decoded. For one thread.
 
-    A group's commits that were held back come before any other record of the group: they belong to its owners of that time.
+    A group's commits that were held back come before any other record of the group: they are of its owners until then.
     """
 
     def __init__(self) -> None:

@@ -72,7 +72,7 @@ class TopicFacts:
     def hear_all(self, topics: Iterable[str]) -> None:
         """Note topics of groups on record."""
         for topic in topics:
-            self._book.hear(topic)
+            self._book.note_subscription(topic)
 
     def routes(self) -> list[Route]:
         """Query the topics of all groups, and return the routes that are new or due.
@@ -101,7 +101,7 @@ class TopicFacts:
             if rack is not None
         )
         offsets = self._cluster.offsets(led)
-        told = [self._book.watch(topic).tell(topic, offsets, now_ms) for topic in due]
+        told = [self._book.watch(topic).next_route(topic, offsets, now_ms) for topic in due]
         return [route for route in told if len(route.queues) <= MAX_QUEUES]
 
     def _note_ids(self, found: Mapping[str, Racks | KafkaError]) -> None:

@@ -173,7 +173,7 @@ class WatchedLedger:
         self._write([], decisions)
 
     def _published(self, partition: int, at_ms: int, decisions: Iterable[AnyDecision]) -> list[KafkaRecord]:
-        """Return decisions as if they had been published when Kafka recorded their causes: history has the times of its causes."""
+        """Return decisions as if they had been published when Kafka recorded their causes."""
         return [
             KafkaRecord(self._topics.decisions, partition, 0, at_ms, None, encode_decision(one)) for one in decisions
         ]

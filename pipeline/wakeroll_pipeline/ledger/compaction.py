@@ -37,7 +37,7 @@ _MOST_IN_MEMORY = 96 * 1024 * 1024
 _FULL = "full-"
 """Begin of the name of a file that is full; the log has nothing else by which a later round could recognize it."""
 _ROW_GROUP = 131_072
-"""Most rows of a row group: a reader decodes row groups in parallel, and skips those without the kind that it needs."""
+"""Maximum rows of a row group: a reader decodes groups in parallel, and skips those without the kind that it needs."""
 _OWN_GROUP = 4_096
 """A kind with so many rows does not share its row groups with the next kind."""
 _MOST_KINDS = 64

@@ -77,12 +77,12 @@ def losses_of(ledger: Ledger) -> list[Loss]:
 
 
 def _losses_in(row: Any) -> list[Loss]:
-    said = {"table": row.table_name, "at_ms": row.at_ms, "reason": row.reason}
+    common = {"table": row.table_name, "at_ms": row.at_ms, "reason": row.reason}
     if row.kind == "unproven":
-        return [Loss(stream="", first=0, last=0, **said)]
+        return [Loss(stream="", first=0, last=0, **common)]
     try:
         positions = json.decode(row.positions, type=dict[str, int])
-        return [Loss(stream=its, first=last - row["rows"] + 1, last=last, **said) for its, last in positions.items()]
+        return [Loss(stream=its, first=last - row["rows"] + 1, last=last, **common) for its, last in positions.items()]
     except UNREADABLE:  # it was edited, which the chain shows
         return []
 

@@ -39,10 +39,10 @@ def ranges_of(plan: duckdb.DuckDBPyConnection, query: str, tables: Collection[st
     except duckdb.Error:  # the query itself reports it
         return None
     for node in _nodes(msgspec.json.decode(text)):
-        said = node["extra_info"]
-        table = str(said.get("Table", "")).rpartition(".")[2]
+        info = node["extra_info"]
+        table = str(info.get("Table", "")).rpartition(".")[2]
         if table in tables:
-            found.setdefault(table, []).append(_range_in(said.get("Filters", ())))
+            found.setdefault(table, []).append(_range_in(info.get("Filters", ())))
     return {name: Ranges(tuple(its)) for name, its in found.items()}
 
 

@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import Record, kind_of_topic
 from wakeroll_model.resharding import grown
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state
-from wakeroll_model.state_machines import MACHINES
 from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, newest_of, read_snapshots, snapshot_keys
 

@@ -11,10 +11,10 @@ from deltalake.exceptions import DeltaError
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import EVENTS, SNAPSHOTS, Table
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.delta_files import bounds_of
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, open_ledger, whole_versions
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Folder, Place
 from wakeroll_pipeline.storage.small_files import StorageFailed

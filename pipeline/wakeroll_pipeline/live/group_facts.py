@@ -26,7 +26,7 @@ def queues_of(group: Group, routes: Routes) -> list[Queue]:
     found = {queue for topic in group.topics for queue in routes.queues(topic) or ()}
     found.update(owners_of(group))
     if not group.members:
-        own = [one.offsets for one in group.own_offsets.values()]
+        own = [one.offsets for one in group.broadcast_offsets.values()]
         stored = [group.offsets] if mode_of(group) == "clustering" else own
         found.update(queue for offsets in stored for queue in offsets if not routes.lacks(queue))
     return sorted(found)

@@ -92,10 +92,10 @@ def committed_of(group: Group, queue: Queue) -> int | None:
     if mode_of(group) == "clustering":
         return group.offsets.get(queue)
     if not group.members:
-        left = [own.offsets[queue] for own in group.own_offsets.values() if queue in own.offsets]
+        left = [own.offsets[queue] for own in group.broadcast_offsets.values() if queue in own.offsets]
         return max(left, default=None)
     readers = [client_id for client_id, member in group.members.items() if queue.topic in member.subscriptions]
-    own = [group.own_offsets[client_id].offsets for client_id in readers if client_id in group.own_offsets]
+    own = [group.broadcast_offsets[client_id].offsets for client_id in readers if client_id in group.broadcast_offsets]
     committed = [offsets[queue] for offsets in own if queue in offsets]
     return min(committed) if committed and len(committed) == len(readers) else None
 

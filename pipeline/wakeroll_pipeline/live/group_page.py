@@ -114,7 +114,7 @@ def member_rows(sources: GroupSources) -> list[MemberRow]:
 
 def _own_lags(sources: GroupSources, client_id: str, member: Member) -> list[int | None]:
     """Return the lags of a member of a broadcasting group in the queues that it reads; None if one is not known."""
-    own = sources.group.own_offsets.get(client_id)
+    own = sources.group.broadcast_offsets.get(client_id)
     offsets = {} if own is None else own.offsets
     lags = [
         (offsets.get(queue), sources.lags.queues.get(queue))

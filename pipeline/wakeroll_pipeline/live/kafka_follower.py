@@ -106,7 +106,7 @@ class KafkaFollower(threading.Thread):
         """Whether a control topic was recreated, or lost its tail, so that snapshots are of a log that is gone."""
         self._has_grown = False
         """Whether the number of partitions has changed since the start."""
-        self._heard_s = time.monotonic()
+        self._received_s = time.monotonic()
         self._looked_s = time.monotonic()
         self._healed_s = time.monotonic()
         self._trouble_since_s: float | None = None
@@ -126,7 +126,7 @@ class KafkaFollower(threading.Thread):
                 self._beat(self.name)
                 try:
                     self._begin()
-                    self._hear()
+                    self._receive()
                     self._probe()
                 except LogReplaced as problem:
                     log.warning("%s; the logs are read from their starts", problem)
@@ -261,7 +261,7 @@ class KafkaFollower(threading.Thread):
 
     # --- the log ---
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         messages = self._reader.take(_AT_ONCE, _SLICE_S)
         if not messages:
             return
@@ -270,7 +270,7 @@ class KafkaFollower(threading.Thread):
             for message in messages:
                 error = message.error()
                 if error is None:
-                    self._heard_s = now_s
+                    self._received_s = now_s
                     self._read(message, now_s)
                 elif error.code() in _GONE:
                     self._looked_s = -LOOK_S  # the next probe finds out
@@ -297,8 +297,8 @@ class KafkaFollower(threading.Thread):
     def _date_back(self, place: ControlPartition, at_ms: int, now_s: float) -> None:
         """Give a tick that was in the log at the start its age: that it was received now shows no living observer."""
         follower = self._model.shards[place]
-        if follower.tick_heard_s == now_s:
-            follower.tick_heard_s = now_s - max(now_ms() - at_ms, 0) / 1_000
+        if follower.tick_received_s == now_s:
+            follower.tick_received_s = now_s - max(now_ms() - at_ms, 0) / 1_000
 
     def _restart(self, place: ControlPartition, first: int) -> None:
         """Continue in a partition whose next records were deleted."""
@@ -319,9 +319,9 @@ class KafkaFollower(threading.Thread):
     def _probe(self) -> None:
         """Ask the brokers whether they can be reached and have the same topics, if it is time."""
         now_s = time.monotonic()
-        if now_s - self._heard_s >= PROBE_S or now_s - self._looked_s >= LOOK_S:
+        if now_s - self._received_s >= PROBE_S or now_s - self._looked_s >= LOOK_S:
             self._partitions()
-            self._heard_s = self._looked_s = time.monotonic()
+            self._received_s = self._looked_s = time.monotonic()
         self._trouble_since_s = None
         self._outage.ended()
 

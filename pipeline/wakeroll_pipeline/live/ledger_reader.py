@@ -3,7 +3,7 @@
 import heapq
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
@@ -221,7 +221,7 @@ def whole_ledger(warehouse: Folder) -> Iterator[DuckLedger]:
     """Provide the ledger of a folder at one moment of all tables, for `model_of`.
 
     Raises:
-        InvalidUsage: there are no tables in this folder, or they are of another number of partitions.
+        InvalidUsage: there are no tables in this folder, or they are of another number of partitions or another prefix.
         UnreadableTable: a table that is read during the block cannot be read.
     """
     with duck_ledger(warehouse, at_one_moment=True, only=SNAPSHOTS) as ledger:
@@ -241,7 +241,7 @@ def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: in
         until_ms: log time (epoch ms); records after it are not applied.  None: the end of the archived log.
 
     Raises:
-        InvalidUsage: there are no tables in this folder, or they are of another number of partitions.
+        InvalidUsage: there are no tables in this folder, or they are of another number of partitions or another prefix.
         UnreadableTable: a table cannot be read.
     """
     with whole_ledger(warehouse) as ledger:
@@ -362,6 +362,7 @@ def _begin_of(
         "where at_ms <= $end group by topic, partition"
     )
     archived = {(row[0], row[1]): _Archived(*row[2:]) for row in ledger.stream(query, end=end_ms)}
+    _refuse_other_topics({topic for topic, _ in archived}, topics)
     eras = _eras(ledger, end_ms)
     reached = {place: one.last for place, one in archived.items()}
     snapshots = _snapshots(ledger, reached, eras, ranges)
@@ -378,6 +379,13 @@ def _begin_of(
         follower = first_follower(place, partitions, signatures, snapshot, era, begin)
         shards[place] = follower, -1 if its is None else its.last
     return _Begin(shards, max((one.last_ms for one in archived.values()), default=0), is_complete)
+
+
+def _refuse_other_topics(archived: Set[str], topics: Topics) -> None:
+    """Refuse an archived log of another deployment; without this, it would look as if nothing had been recorded."""
+    if archived and archived.isdisjoint(topics.control):
+        prefix = min(archived).rpartition(".")[0]
+        raise InvalidUsage(f"these tables are of a deployment with the prefix {prefix!r}; use --prefix {prefix}")
 
 
 def _follow(

@@ -95,7 +95,7 @@ class LiveModel:
         self._queues: dict[str, tuple[Queue, ...]] = {}
         """Topic -> its queues by the newest route."""
         self._dirty: dict[str, set[Queue] | None] = {}
-        self._heard: set[str] = set()
+        self._touched: set[str] = set()
         """Groups of which only details changed that no summary shows, such as the time of a heartbeat."""
         self._turn = 0
         self._forgetting = 0
@@ -132,7 +132,7 @@ class LiveModel:
         if follower.is_learning:
             self._dirty[group_id] = _ALL
         else:
-            self._heard.add(group_id)
+            self._touched.add(group_id)
 
     def note_decision(self, partition: int, decision: AnyDecision, published_ms: int) -> bool:
         """Add a published decision, read from this partition; return False if it is a repetition."""
@@ -144,7 +144,7 @@ class LiveModel:
             self.later_eras[name] = int(era)
         if group_id := getattr(decision, "group_id", None):
             if isinstance(decision, Offset | Wake):
-                self._heard.add(group_id)
+                self._touched.add(group_id)
             else:
                 self._dirty.setdefault(group_id, set())
         return True
@@ -175,7 +175,7 @@ class LiveModel:
         with self.lock:
             now_ms = self.now_ms
             due, self._dirty = self._dirty, {}
-            heard, self._heard = self._heard, set()
+            touched, self._touched = self._touched, set()
             self._turn = (self._turn + 1) % REVIEW_EVERY
             for number, (name, tracked) in enumerate(self._groups.items()):
                 if (review_all or (number % REVIEW_EVERY == self._turn and not only_lags)) and (
@@ -185,7 +185,7 @@ class LiveModel:
             before = self.version
             for name, queues in due.items():
                 self._update(name, queues, now_ms, only_lags=only_lags)
-            for name in (heard - due.keys()) & self._groups.keys():
+            for name in (touched - due.keys()) & self._groups.keys():
                 self.version += 1
                 self._groups[name].version = self.version
             self._forgetting = (self._forgetting + 1) % 600
@@ -285,15 +285,15 @@ class LiveModel:
         """Take the end of a queue from the state of its long polling, and note whose pulls changed."""
         for decision in decisions:
             if group_id := getattr(decision, "group_id", None):
-                self._heard.add(group_id)
+                self._touched.add(group_id)
         if record.key is None:
             return
         names = _names(record)
         if names.type == "pull":
-            self._heard.add(names.group_id)
+            self._touched.add(names.group_id)
         held = follower.shard.queue(record.key.decode(errors="replace"))
         if held is not None and held.end.reported:
-            self._note_end(held.queue, held.end.believed(follower.shard.now_ms), record.timestamp_ms)
+            self._note_end(held.queue, held.end.reported_or_hinted(follower.shard.now_ms), record.timestamp_ms)
 
     def _note_end(self, queue: Queue, end: int, at_ms: int, first: int | None = None) -> None:
         """Take the end of a queue, and its first offset if that is known."""
@@ -429,13 +429,13 @@ def _names(record: Record) -> _Named:
 
 
 def _facts(follower: ShardFollower, now_s: float) -> ShardFacts:
-    heard_s = follower.tick_heard_s
+    received_s = follower.tick_received_s
     return ShardFacts(
         name=follower.name,
-        tick_age_ms=None if not heard_s else round((now_s - heard_s) * 1_000),
+        tick_age_ms=None if not received_s else round((now_s - received_s) * 1_000),
         pending=follower.progress.pending,
         pending_ms=round(follower.progress.waiting_s(now_s) * 1_000),
         is_learning=follower.is_learning,
         is_different=follower.progress.is_different and not follower.is_learning,
-        refuses_all_ticks=heard_s is None and follower.refused_signatures > 0,
+        refuses_all_ticks=received_s is None and follower.refused_signatures > 0,
     )

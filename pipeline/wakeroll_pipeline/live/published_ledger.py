@@ -75,12 +75,12 @@ class PublishedLedger:
             AccessDenied: the principal may not read the decisions.
             NotReachable: no record arrives in time, although the end is not reached.
         """
-        heard_s, positions = time.monotonic(), self._reader.positions()
+        received_s, positions = time.monotonic(), self._reader.positions()
         while not stop.is_set() and not _reaches(positions, self._ends):
             self.read(_SLICE_S)
             if positions != (positions := self._reader.positions()):
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > PATIENCE_S:
+                received_s = time.monotonic()
+            elif time.monotonic() - received_s > PATIENCE_S:
                 raise NotReachable(f"cannot read {self._topic} for {PATIENCE_S:.0f} s; no record was received")
 
     def read(self, timeout: float) -> bool:

@@ -56,7 +56,7 @@ class ShardFollower:
         self.next_offset = self.shard.offset + 1 if first is None else first
         """Offset of the next record to apply."""
         self.progress = PublishedProgress(learns_era or self.shard.era, self.next_offset - 1)
-        self.tick_heard_s: float | None = None
+        self.tick_received_s: float | None = None
         """When the newest tick was received, by the monotonic clock (s); None if none was."""
         self.at_ms = self.shard.tick_ms
         """Log time of the newest record, epoch ms; 0 before the first."""
@@ -92,7 +92,7 @@ class ShardFollower:
         if record.timestamp_ms > self.at_ms:
             self.at_ms = record.timestamp_ms
         if record.key is None and shard.tick_ms != ticked_ms and not _is_refused(decisions):
-            self.tick_heard_s = now_s
+            self.tick_received_s = now_s
         for decision in decisions:
             self.progress.made(decision, now_s)
         self.refused_signatures += _is_refused(decisions)

@@ -86,11 +86,11 @@ class Child:
                 pass_fds=self._pass_fds,
             )
         assert self._guard.stdout is not None
-        told = self._guard.stdout.readline().decode().strip()
-        if not told.isdigit():
+        answer = self._guard.stdout.readline().decode().strip()
+        if not answer.isdigit():
             self._wait(self._grace_s)
-            raise ChildFailed(f"cannot start {self.name}: {told.removeprefix('error ') or self.log_tail()}")
-        self._pid = int(told)
+            raise ChildFailed(f"cannot start {self.name}: {answer.removeprefix('error ') or self.log_tail()}")
+        self._pid = int(answer)
 
     def stop(self, timeout_s: float | None = None) -> int | None:
         """Stop the process with SIGTERM, and with SIGKILL after `timeout_s` (default: its grace).

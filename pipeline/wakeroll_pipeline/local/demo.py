@@ -241,8 +241,8 @@ class Story:
         firsts: dict[str, int] = {}
         for one in read_handled(self._logs()):
             firsts.setdefault(one.client_id, one.start_ns // 1_000_000)
-        told = ", ".join(f"{name} {(firsts[name] - since_ms) / 1000:.1f} s" for name in sorted(clients))
-        out.print(f"first message after its process was started: {told}")
+        times = ", ".join(f"{name} {(firsts[name] - since_ms) / 1000:.1f} s" for name in sorted(clients))
+        out.print(f"first message after its process was started: {times}")
 
     def _until_caught_up(self) -> None:
         """Wait until each queue is consumed up to its current end, including the messages that the kill left behind."""

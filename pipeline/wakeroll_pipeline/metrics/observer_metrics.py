@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from wakeroll_model.records import shard_of
 from wakeroll_pipeline.metrics.health import Health
-from wakeroll_pipeline.metrics.process_registry import new_registry
+from wakeroll_pipeline.metrics.process_metrics import new_registry
 
 Kind = Literal["tick", "route", "arrival"]
 _LAPSE_S = 15.0

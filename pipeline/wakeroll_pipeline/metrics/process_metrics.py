@@ -1,18 +1,42 @@
-"""The state of a process itself: its roles and whether it is ready, room on its disks, ends of certificates, errors."""
+"""The registry of a process, and its own state: roles, room on its disks, ends of certificates, errors."""
 
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from wakeroll import client_errors
+from wakeroll.installed_version import installed_version
+from wakeroll_model import feature_levels
 from wakeroll_pipeline.metrics.certificate_ends import certificate_ends
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage import small_files
+
+
+def new_registry() -> CollectorRegistry:
+    """Create a registry with the memory, CPU time and open files of this process, and the versions of its software."""
+    # The time of creation of each series doubles their number, and Prometheus does not use it.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    build = {"version": installed_version(), "newest_level": str(feature_levels.NEWEST)}
+    Info("wakeroll_build", "Release of wakeroll, and the newest feature level that it knows.", registry=registry).info(
+        build
+    )
+    return registry
 
 
 class ProcessMetrics(Collector):
@@ -24,6 +48,8 @@ class ProcessMetrics(Collector):
         roles: Callable[[], Mapping[str, bool]],
         folders: Mapping[str, Path] | None = None,
         config: Mapping[str, str] | None = None,
+        *,
+        has_errors: bool = True,
     ) -> None:
         """Register the metrics.
 
@@ -33,7 +59,9 @@ class ProcessMetrics(Collector):
                 it is called by the threads of requests.
             folders: name -> local folder whose disk must have room; one that does not exist yet has no series.
             config: settings of Kafka's client, which may name certificates.
+            has_errors: whether to count errors, which are those of the whole process.
         """
+        self._has_errors = has_errors
         self._roles = roles
         self._folders = folders or {}
         self._config = config or {}
@@ -41,12 +69,11 @@ class ProcessMetrics(Collector):
 
     def describe(self) -> list[Metric]:
         """Return the metrics without their values."""
-        return [*self._gauges(), *self._counters()]
+        return [*self._gauges(), *self._counters()] if self._has_errors else [*self._gauges()]
 
     def collect(self) -> list[Metric]:
         """Return the metrics with their values."""
         ready, free, size, ends = gauges = self._gauges()
-        kafka, store = counters = self._counters()
         for role, is_ready in self._roles().items():
             ready.add_metric([role], is_ready)
         for name, folder in self._folders.items():
@@ -56,6 +83,9 @@ class ProcessMetrics(Collector):
                 size.add_metric([name], usage.total)
         for setting, end_s in certificate_ends(self._config).items():
             ends.add_metric([setting], end_s)
+        if not self._has_errors:
+            return [*gauges]
+        kafka, store = counters = self._counters()
         for cause, count in client_errors.errors.copy().items():  # other threads add to it
             kafka.add_metric([cause], count)
         for kind in ("denied", "failed"):
@@ -95,6 +125,8 @@ def expose_process(
     registry: CollectorRegistry,
     settings: Settings,
     roles: Callable[[], Mapping[str, bool]],
+    *,
+    has_errors: bool = True,
 ) -> None:
     """Add the metrics of a process of a deployment to a registry; see `ProcessMetrics`.
 
@@ -105,4 +137,4 @@ def expose_process(
     places = {"home": settings.warehouse.parent, "checkpoints": settings.checkpoints_folder}
     folders = {name: place.path for name, place in places.items() if place.is_local}
     config = settings.connection.config if settings.bootstrap else {}
-    ProcessMetrics(registry, roles, folders | {"work": settings.work_folder}, config)
+    ProcessMetrics(registry, roles, folders | {"work": settings.work_folder}, config, has_errors=has_errors)

@@ -1,17 +1,18 @@
-"""Metrics of `wakeroll run` and `wakeroll tap`: their queries, the shards' reports, snapshots and upkeep."""
+"""Metrics of `wakeroll run` and `wakeroll tap`: their queries, the shards' reports, snapshots, upkeep and leases."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from wakeroll_model.decisions import RULES
 from wakeroll_pipeline.metrics.chain_metrics import ChainMetrics
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.jvm_metrics import JvmMetrics
-from wakeroll_pipeline.metrics.lease_metrics import LeaseMetrics
-from wakeroll_pipeline.metrics.process_registry import new_registry
+from wakeroll_pipeline.metrics.process_metrics import new_registry
 from wakeroll_pipeline.metrics.query_metrics import QueryMetrics
 
 
@@ -159,3 +160,33 @@ class TableMetrics:
         self._seconds.labels(step).inc(seconds)
         if succeeded:
             self._succeeded.set(time.time())
+
+
+class LeaseMetrics(Collector):
+    """Whether this process holds each of its leases. The holder is the process whose gauge is 1."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the gauge; it has no series before `watch`."""
+        self._held: Callable[[], Mapping[str, bool]] = dict
+        registry.register(self)
+
+    def watch(self, held: Callable[[], Mapping[str, bool]]) -> None:
+        """Expose the leases that this function returns, from now on; it is called by the threads of requests."""
+        self._held = held
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Return the gauge without its values."""
+        return [
+            GaugeMetricFamily(
+                "wakeroll_lease_held",
+                "1 if this process holds the lease, 0 if it waits for it; none if locked files are enough.",
+                labels=["lease"],
+            )
+        ]
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """Return the gauge with its values."""
+        [held] = self.describe()
+        for lease, is_held in sorted(self._held().items()):
+            held.add_metric([lease], is_held)
+        return [held]

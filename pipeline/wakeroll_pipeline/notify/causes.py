@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wakeroll_pipeline.live.view_structs import GroupSummary, GroupsView
 from wakeroll_pipeline.notify.notify_file import Rules
@@ -51,15 +51,15 @@ class Memory(Struct, kw_only=True):
     """When it was seen first, without a pause."""
     gone_ms: int | None = None
     """Since when it is not seen any more; None while it is."""
-    told_ms: int | None = None
-    """When its beginning was told last; None: never."""
-    is_told: bool = False
-    """Whether its beginning was told, and not yet its end."""
+    sent_ms: int | None = field(default=None, name="told_ms")
+    """When its beginning was sent last; None: never."""
+    is_sent: bool = field(default=False, name="is_told")
+    """Whether its beginning was sent, and not yet its end."""
     reason: str = ""
 
 
 class Causes:
-    """The causes that are known, and what was told of them."""
+    """The causes that are known, and which of them were sent."""
 
     def __init__(self, known: Iterable[Memory] = ()) -> None:
         """Begin, with what an earlier process has remembered."""
@@ -67,14 +67,14 @@ class Causes:
 
     @property
     def memory(self) -> list[Memory]:
-        """The causes that were told, for the next process."""
-        return [one for one in self._known.values() if one.told_ms is not None]
+        """The causes that were sent, for the next process."""
+        return [one for one in self._known.values() if one.sent_ms is not None]
 
     def look(self, view: GroupsView, rules: Rules, now_ms: int) -> list[Notification]:
-        """Compare a view with what is known; return the causes that must be told now, in the order of the view.
+        """Compare a view with what is known; return the causes that must be sent now, in the order of the view.
 
         While the view is not current, it still has the verdicts of an earlier moment: none begins or ends. A cause that
-        comes and goes within `holds_ms` is not told, and one that comes back is told at most once in `interval_ms`.
+        comes and goes within `holds_ms` is not sent, and one that comes back is sent at most once in `interval_ms`.
         """
         if view.health.state not in _SEEN:
             return []
@@ -91,11 +91,11 @@ class Causes:
         return [one for one in (*ended, *began) if one is not None]
 
     def lasting(self, groups: Mapping[str, GroupSummary], rules: Rules, now_ms: int) -> list[Notification]:
-        """Return the causes that were told and have not ended, without those that are silenced now."""
+        """Return the causes that were sent and have not ended, without those that are silenced now."""
         return [
             _notification("lasts", one, one.reason, groups, now_ms)
             for one in self._known.values()
-            if one.is_told and not rules.is_silent(one.group_id, one.verdict, now_ms)
+            if one.is_sent and not rules.is_silent(one.group_id, one.verdict, now_ms)
         ]
 
     def _begin(
@@ -107,28 +107,28 @@ class Causes:
                 return None
             known = self._known[cause] = Memory(group_id=cause.group_id, verdict=cause.verdict, since_ms=now_ms)
         elif known.gone_ms is not None:
-            if not known.is_told:
+            if not known.is_sent:
                 known.since_ms = now_ms
             known.gone_ms = None
         known.reason = reason
-        is_due = known.told_ms is None or now_ms - known.told_ms >= rules.interval_ms
-        if known.is_told or not is_due or not is_watched or now_ms - known.since_ms < rules.holds_ms:
+        is_due = known.sent_ms is None or now_ms - known.sent_ms >= rules.interval_ms
+        if known.is_sent or not is_due or not is_watched or now_ms - known.since_ms < rules.holds_ms:
             return None
         if rules.is_silent(cause.group_id, cause.verdict, now_ms):
             return None
-        known.is_told, known.told_ms = True, now_ms
+        known.is_sent, known.sent_ms = True, now_ms
         return _notification("began", known, reason, groups, now_ms)
 
     def _end(self, cause: Cause, groups: Mapping[str, GroupSummary], rules: Rules, now_ms: int) -> Notification | None:
         known = self._known[cause]
         if known.gone_ms is None:
             known.gone_ms = now_ms
-        if known.is_told and now_ms - known.gone_ms >= rules.holds_ms:
-            known.is_told = False
+        if known.is_sent and now_ms - known.gone_ms >= rules.holds_ms:
+            known.is_sent = False
             group = groups.get(cause.group_id)
             now = "it is over" if not cause.group_id else "the group is gone" if group is None else _now(group)
             return _notification("ended", known, now, groups, now_ms)
-        if not known.is_told and (known.told_ms is None or now_ms - known.told_ms >= rules.interval_ms):
+        if not known.is_sent and (known.sent_ms is None or now_ms - known.sent_ms >= rules.interval_ms):
             del self._known[cause]
         return None
 

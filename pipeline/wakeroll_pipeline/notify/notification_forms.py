@@ -49,8 +49,8 @@ def body_of(form: Form, sender: Sender, notifications: Sequence[Notification]) -
 
 
 def _document(sender: Sender, notifications: Sequence[Notification]) -> Document:
-    told = [Told(**msgspec.structs.asdict(one), link=sender.link(one.group_id)) for one in notifications]
-    return Document(deployment=sender.deployment, notifications=told)
+    linked = [Told(**msgspec.structs.asdict(one), link=sender.link(one.group_id)) for one in notifications]
+    return Document(deployment=sender.deployment, notifications=linked)
 
 
 def _slack(sender: Sender, notifications: Sequence[Notification]) -> dict[str, str]:

@@ -80,7 +80,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     holds_ms: int = 30_000
     """A verdict counts when it has lasted for so long (ms), and its end too."""
     interval_ms: int = 900_000
-    """One cause of a group is told at most once in this time (ms)."""
+    """One cause of a group is sent at most once in this time (ms)."""
 
     def is_watched(self, group_id: str, verdict: str) -> bool:
         """Return whether any webhook receives a verdict."""

@@ -43,11 +43,11 @@ class Notifying(threading.Thread):
         registry: CollectorRegistry,
         beat: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Read the rules, and what an earlier process has told.
+        """Read the rules, and what an earlier process has sent.
 
         Args:
             rules_file: the rules; they are read again when the file changes.
-            memory_file: remembers what was told, so that a restart does not tell it again.
+            memory_file: remembers what was sent, so that a restart does not send it again.
             sender: stands in the requests.
             groups: returns the verdicts of now.
             registry: receives the metrics.
@@ -72,8 +72,8 @@ class Notifying(threading.Thread):
         self._rules = read_rules(rules_file)
         self._causes = Causes(_remembered(memory_file))
         self._senders: list[WebhookThread] = []
-        self._told_at_s = time.monotonic()
-        """When Alertmanager was told last of what lasts."""
+        self._repeated_at_s = time.monotonic()
+        """When what lasts was last sent to Alertmanager."""
         self._stop_requested = threading.Event()
         self._rules_trouble = Trouble(log, f"the notifications in {rules_file} are valid again")
         self._memory_trouble = Trouble(log, f"{memory_file} can be written again")
@@ -104,19 +104,19 @@ class Notifying(threading.Thread):
     def _look(self) -> None:
         self._reread_rules()
         view = self._groups()
-        if told := self._causes.look(view, self._rules, now_ms()):
-            self._send(told)
+        if begun_or_ended := self._causes.look(view, self._rules, now_ms()):
+            self._send(begun_or_ended)
             self._remember()
-        if time.monotonic() - self._told_at_s >= LASTS_S:
-            self._told_at_s = time.monotonic()
+        if time.monotonic() - self._repeated_at_s >= LASTS_S:
+            self._repeated_at_s = time.monotonic()
             self._send(self._causes.lasting({one.group_id: one for one in view.groups}, self._rules, now_ms()))
 
-    def _send(self, told: Sequence[Notification]) -> None:
+    def _send(self, notifications: Sequence[Notification]) -> None:
         for one in self._senders:
             takes_lasting = one.webhook.format == "alertmanager"
             wanted = [
                 note
-                for note in told
+                for note in notifications
                 if one.webhook.wants(note.group_id, note.verdict) and (note.event != "lasts" or takes_lasting)
             ]
             if wanted:
@@ -168,7 +168,7 @@ class Notifying(threading.Thread):
 
 
 def _remembered(path: Path) -> list[Memory]:
-    """Return what an earlier process has told; nothing if that cannot be read."""
+    """Return what an earlier process has sent; nothing if that cannot be read."""
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode(path.read_bytes(), type=list[Memory])
     return []

@@ -94,7 +94,7 @@ class Announcer:
                 self._failures = 0
                 return
         try:
-            self._tell(_ms(now_s))
+            self._report_ends(_ms(now_s))
         except NotReachable as error:
             self._failures += 1
             if self._failures > 1 and not stop.is_set():  # the brokers answer other queries
@@ -137,25 +137,25 @@ class Announcer:
             self._ends_s = now_s
         self._shards = len(racks)
 
-    def _tell(self, now_ms: int) -> None:
+    def _report_ends(self, now_ms: int) -> None:
         """Query the ends that are due, in one request, and append new arrivals."""
         asked = {(topic, queue_id) for topic in self._book.take_due(self._led, now_ms) for queue_id in self._led[topic]}
-        told = self._cluster.ends(asked)
-        self._mute = (self._mute | asked) - told.keys()
-        self._metrics.read_ends(len(told), len(self._mute))
+        ends = self._cluster.ends(asked)
+        self._mute = (self._mute | asked) - ends.keys()
+        self._metrics.read_ends(len(ends), len(self._mute))
         if self._mute:
             topic, queue_id = min(self._mute)
             self._gap.began(f"cannot read end offsets; queues: {len(self._mute)}, the first: {topic}-{queue_id}")
         else:
             self._gap.ended()
-        for arrival in self._book.take_news(told, now_ms):
+        for arrival in self._book.take_news(ends, now_ms):
             self._send(arrival)
 
     def _listen(self, until_s: float) -> None:
         """Read the log until the next ends are due."""
         while (left_s := until_s - time.monotonic()) > 0:
-            for said in self._follower.hear(left_s):
-                self._book.hear(said, _ms(time.monotonic()))
+            for record in self._follower.receive(left_s):
+                self._book.receive(record, _ms(time.monotonic()))
             self._producer.poll()
 
     def _send(self, arrival: Arrival) -> None:
@@ -170,11 +170,11 @@ class Announcer:
             )
         except BufferError:  # the producer's queue is full; the next read sends the rest
             self._metrics.failed("arrival", FULL)
-            self._book.unsaid(arrival.queue, _ms(time.monotonic()))
+            self._book.mark_lost(arrival.queue, _ms(time.monotonic()))
         except KafkaException as error:
             self._metrics.failed("arrival", error.args[0].name())
             self._delivery.began(f"cannot send the arrival in {arrival.queue}: {error.args[0].str()}")
-            self._book.unsaid(arrival.queue, _ms(time.monotonic()))
+            self._book.mark_lost(arrival.queue, _ms(time.monotonic()))
 
     def _delivered(self, queue: Queue, error: KafkaError | None, message: Message) -> None:
         self._metrics.delivered("arrival", message, error)
@@ -182,7 +182,7 @@ class Announcer:
             self._delivery.ended()
         else:
             self._delivery.began(f"the arrival in {queue} was not delivered: {error.str()}")
-            self._book.unsaid(queue, _ms(time.monotonic()))
+            self._book.mark_lost(queue, _ms(time.monotonic()))
 
 
 def _ms(clock_s: float) -> int:

@@ -22,10 +22,10 @@ WAITED_MS = MAX_PULL_TIMEOUT_MS
 TAGGED_MS = 60_000
 """Time after a topic's last arrival with a tag or properties in which its producers are expected to send more (ms)."""
 INSIST_MS = CONFIRM_MS + 500
-"""An end below the log's is reported again after this time (ms): two reports `CONFIRM_MS` apart are believed."""
+"""An end below the log's is reported again after this time (ms): two reports `CONFIRM_MS` apart count."""
 LOST_MS = 5_000
 """A report that is not in the log after this time is lost (ms)."""
-TELL_MS = REFRESH_MS - SELDOM_MS
+REPEAT_MS = REFRESH_MS - SELDOM_MS
 """Age at which the end of a queue with pulls is reported again (ms); the next slow query is within `REFRESH_MS`."""
 
 Where = tuple[str, int]
@@ -50,7 +50,7 @@ class Arrived(Struct, tag_field="type", tag="arrival"):
     observer: ObserverId = ""
 
     @property
-    def says_more(self) -> bool:
+    def has_filter_fields(self) -> bool:
         """Whether filters can be evaluated for its message."""
         return not (self.tags is None and self.tags_code is None and self.properties is None)
 
@@ -61,10 +61,10 @@ _decode = msgspec.json.Decoder(Pulled | Arrived).decode
 def read(value: bytes | None) -> Pulled | Arrived | None:
     """Parse a record of the queues topic; None for other kinds of events and for unreadable records."""
     try:
-        said: Pulled | Arrived = _decode(value or b"")
+        record: Pulled | Arrived = _decode(value or b"")
     except UNREADABLE:
         return None
-    return said
+    return record
 
 
 class _LastReport(Struct):
@@ -89,34 +89,34 @@ class EndBook:
         """Start without knowledge; `observer` is the id in this observer's reports."""
         self._observer = observer
         self._ends: dict[Where, QueueEnd] = {}
-        """End of each queue as the coordinator believes it."""
+        """End of each queue as the coordinator knows it."""
         self._reached: dict[Where, tuple[int, int]] = {}
         """Largest offset of a pull, and the time of that pull. The coordinator does not count it as an end."""
-        self._told: dict[Where, _LastReport] = {}
+        self._reported: dict[Where, _LastReport] = {}
         self._fallen: set[Where] = set()
         """Queues that were shorter in the last query than in the log."""
         self._pulled_ms: dict[str, int] = {}
         self._tagged_ms: dict[str, int] = {}
         self._asked_ms: dict[str, int] = {}
 
-    def hear(self, said: Pulled | Arrived, now_ms: int) -> None:
+    def receive(self, record: Pulled | Arrived, now_ms: int) -> None:
         """Process a record of the log.
 
-        A client that pulls from an offset has seen the queue reach it, or was told so by a wake. If the queue ends
-        below it, it was truncated while no observer was looking.
+        A client that pulls from an offset has seen the queue reach it, or has received a wake that says so. If the
+        queue ends below it, it was truncated while no observer was looking.
         """
-        if said.queue.broker:  # not Kafka's
+        if record.queue.broker:  # not Kafka's
             return
-        topic, where = said.queue.topic, (said.queue.topic, said.queue.queue_id)
-        match said:
+        topic, where = record.queue.topic, (record.queue.topic, record.queue.queue_id)
+        match record:
             case Pulled():
                 self._pulled_ms[topic] = now_ms
-                if said.from_offset > self._reached.get(where, (0, 0))[0]:
-                    self._reached[where] = said.from_offset, now_ms
+                if record.from_offset > self._reached.get(where, (0, 0))[0]:
+                    self._reached[where] = record.from_offset, now_ms
             case Arrived():
-                if said.says_more:
+                if record.has_filter_fields:
                     self._tagged_ms[topic] = now_ms
-                self._hear_end(where, said, now_ms)
+                self._receive_end(where, record, now_ms)
 
     def pulled(self, now_ms: int) -> list[str]:
         """Return the topics that may have held pulls, sorted."""
@@ -136,53 +136,53 @@ class EndBook:
         """
         news = []
         for where, end in ends.items():
-            told = self._told.setdefault(where, _LastReport(-1, now_ms))
-            if self._is_news(where, end, told, now_ms):
-                self._told[where] = _LastReport(end, now_ms, is_under_way=True)
+            last = self._reported.setdefault(where, _LastReport(-1, now_ms))
+            if self._is_news(where, end, last, now_ms):
+                self._reported[where] = _LastReport(end, now_ms, is_under_way=True)
                 topic, queue_id = where
                 news.append(Arrival(queue=Queue(topic, "", queue_id), next_offset=end, observer=self._observer))
         return news
 
-    def unsaid(self, queue: Queue, now_ms: int) -> None:
+    def mark_lost(self, queue: Queue, now_ms: int) -> None:
         """Mark the last report of a queue as lost, so that the next read repeats it."""
-        self._told[queue.topic, queue.queue_id] = _LastReport(-1, now_ms - TELL_MS)
+        self._reported[queue.topic, queue.queue_id] = _LastReport(-1, now_ms - REPEAT_MS)
 
     def keep(self, topics: Iterable[str], now_ms: int) -> None:
         """Forget all other topics, and all entries that are too old."""
         kept = set(topics)
         self._ends = {where: end for where, end in self._ends.items() if where[0] in kept}
         self._reached = {where: reached for where, reached in self._reached.items() if where[0] in kept}
-        self._told = {where: told for where, told in self._told.items() if where[0] in kept}
+        self._reported = {where: last for where, last in self._reported.items() if where[0] in kept}
         self._fallen = {where for where in self._fallen if where[0] in kept}
         self._asked_ms = {topic: at_ms for topic, at_ms in self._asked_ms.items() if topic in kept}
         self._pulled_ms = {topic: self._pulled_ms[topic] for topic in self.pulled(now_ms)}
         self._tagged_ms = {topic: at_ms for topic, at_ms in self._tagged_ms.items() if now_ms - at_ms <= TAGGED_MS}
 
-    def _hear_end(self, where: Where, said: Arrived, now_ms: int) -> None:
+    def _receive_end(self, where: Where, record: Arrived, now_ms: int) -> None:
         known = self._ends.setdefault(where, QueueEnd())
-        if not said.observer:
-            known.hint(said.next_offset, now_ms)
+        if not record.observer:
+            known.hint(record.next_offset, now_ms)
             return
-        closed = known.report(said.next_offset, now_ms)
+        closed = known.report(record.next_offset, now_ms)
         if closed is not None and where in self._reached and closed.contradicts(*self._reached[where]):
             del self._reached[where]
-        told = self._told.get(where)
-        if told is not None and said.observer == self._observer and said.next_offset == told.next_offset:
-            told.is_under_way = False
+        last = self._reported.get(where)
+        if last is not None and record.observer == self._observer and record.next_offset == last.next_offset:
+            last.is_under_way = False
 
-    def _is_news(self, where: Where, end: int, told: _LastReport, now_ms: int) -> bool:
+    def _is_news(self, where: Where, end: int, last: _LastReport, now_ms: int) -> bool:
         """Return whether an end must be reported."""
-        believed = self._ends[where].believed(now_ms) if where in self._ends else 0
-        if end < max(believed, self._reached.get(where, (0, 0))[0]):
+        known = self._ends[where].reported_or_hinted(now_ms) if where in self._ends else 0
+        if end < max(known, self._reached.get(where, (0, 0))[0]):
             if where not in self._fallen:
                 self._fallen.add(where)
                 return False
-            return told.next_offset != end or now_ms - told.at_ms >= INSIST_MS
+            return last.next_offset != end or now_ms - last.at_ms >= INSIST_MS
         self._fallen.discard(where)
-        if told.is_under_way and now_ms - told.at_ms < LOST_MS:
-            believed = max(believed, told.next_offset)
-        is_old = now_ms - told.at_ms >= TELL_MS and self._is_pulled(where[0], now_ms)
-        return end > believed or is_old
+        if last.is_under_way and now_ms - last.at_ms < LOST_MS:
+            known = max(known, last.next_offset)
+        is_old = now_ms - last.at_ms >= REPEAT_MS and self._is_pulled(where[0], now_ms)
+        return end > known or is_old
 
     def _is_pulled(self, topic: str, now_ms: int) -> bool:
         return topic in self._pulled_ms and now_ms - self._pulled_ms[topic] <= WAITED_MS

@@ -30,7 +30,7 @@ from wakeroll_pipeline.observer import subscribed_topics
 from wakeroll_pipeline.observer.arrival_events import Announcer
 from wakeroll_pipeline.observer.offset_mirror import OffsetMirror
 from wakeroll_pipeline.observer.signed_producers import ENDS_MS, SignedProducer
-from wakeroll_pipeline.observer.subscribed_topics import OffsetsSet, Said, Subscribed
+from wakeroll_pipeline.observer.subscribed_topics import GroupRecord, OffsetsSet, Subscribed
 from wakeroll_pipeline.observer.ticks import Ticker, next_due_s
 from wakeroll_pipeline.observer.topic_follower import Follower
 from wakeroll_pipeline.observer.topic_routes import RouteBook, Watch
@@ -111,7 +111,7 @@ class Router:
         self._metrics = metrics
         self._book = RouteBook()
         self._control = {topic: Watch() for topic in connection.topics.control}
-        self._follower: Follower[Said] = Follower(connection, connection.topics.groups, subscribed_topics.read)
+        self._follower: Follower[GroupRecord] = Follower(connection, connection.topics.groups, subscribed_topics.read)
         self._producer = SignedProducer(connection, keys, _ROUTE_TIMEOUT_MS)
         self._ends: dict[tuple[str, int], int] = {}
         """End offsets of the control partitions, as last returned by the brokers."""
@@ -131,8 +131,8 @@ class Router:
                 for topic in self._book.forget():
                     log.info("topic %s has no subscribers any more", topic)
                 due_s = next_due_s(due_s, time.monotonic(), POLL_S)
-            for said in self._follower.hear(min(max(due_s - time.monotonic(), 0), _LISTEN_S)):
-                self._note(said)
+            for record in self._follower.receive(min(max(due_s - time.monotonic(), 0), _LISTEN_S)):
+                self._note(record)
             # Not delayed until the next poll: a joining client waits for the routes of its topics.
             if new := self._book.take_new():
                 self._ask(new, stop)
@@ -145,17 +145,17 @@ class Router:
         self._producer.flush(_FLUSH_S)
         self._follower.close()
 
-    def _note(self, said: Said) -> None:
-        match said:
+    def _note(self, record: GroupRecord) -> None:
+        match record:
             case Subscribed():
-                self._hear(wanted.topic for wanted in said.subscriptions)
+                self._subscribe(wanted.topic for wanted in record.subscriptions)
             case OffsetsSet():
-                self._hear({entry.queue.topic for entry in said.offsets})
+                self._subscribe({entry.queue.topic for entry in record.offsets})
 
-    def _hear(self, topics: Iterable[str]) -> None:
+    def _subscribe(self, topics: Iterable[str]) -> None:
         for topic in topics:
             if is_legal(topic) and topic not in self._names.all:
-                self._book.hear(topic)
+                self._book.note_subscription(topic)
 
     def _ask(self, topics: Iterable[str], stop: threading.Event) -> None:
         """Query the brokers for topics, and send the routes that are new or due."""
@@ -165,7 +165,7 @@ class Router:
             self._learn_ends(found)
             if self._shards:
                 self._follower.follow(self._shards, self._cluster)
-                self._tell(found)
+                self._send_due(found)
         except NotReachable as error:
             if not stop.is_set():
                 self._silence.began(f"{error}; retrying")
@@ -212,7 +212,7 @@ class Router:
         partitions = ((topic, number) for topic, watch in self._control.items() for number in range(len(watch.rooms)))
         self._ticker.ends = {where: self._ends[where] for where in partitions if where in self._ends}
 
-    def _tell(self, found: dict[str, Racks | KafkaError]) -> None:
+    def _send_due(self, found: dict[str, Racks | KafkaError]) -> None:
         """Send the due routes, among the topics that were just queried, to every shard."""
         now_ms = int(time.monotonic() * 1000)
         due = [topic for topic in self._book.due(now_ms) if topic in found]
@@ -226,7 +226,7 @@ class Router:
         for topic in due:
             watch = self._book.watch(topic)
             news = watch.is_news
-            route = watch.tell(topic, offsets, now_ms)
+            route = watch.next_route(topic, offsets, now_ms)
             if len(route.queues) > MAX_QUEUES:
                 self._remark(topic, f"has {len(route.queues)} queues; at most {MAX_QUEUES} are supported; not routed")
                 continue
@@ -248,7 +248,7 @@ class Router:
                 )
             except BufferError:  # a million shards and topics; the next poll sends the rest
                 self._metrics.failed("route", FULL)
-                self._book.unsaid(route.topic)
+                self._book.mark_lost(route.topic)
             except KafkaException as error:
                 self._metrics.failed("route", error.args[0].name())
                 self._delivery.began(f"cannot send the route of {route.topic}: {error.args[0].str()}")
@@ -259,7 +259,7 @@ class Router:
             self._delivery.ended()
         else:
             self._delivery.began(f"the route of {topic} was not delivered: {error.str()}")
-            self._book.unsaid(topic)
+            self._book.mark_lost(topic)
 
     def _remark(self, topic: str, oddity: str) -> None:
         """Log a problem of a topic once; "" means that it has none."""

@@ -117,7 +117,7 @@ class OffsetMirror:
                 self._metrics.health.beat("mirror")
                 try:
                     self._begin()
-                    caught_up = self._hear()
+                    caught_up = self._receive()
                     if caught_up and time.monotonic() >= self._look_due_s:
                         self._grow()
                     self._metrics.mirror.unread(self._unread())
@@ -177,7 +177,7 @@ class OffsetMirror:
             self._reader.begin({(self._topic, partition): offset for partition, offset in self._read.items()} | new)
             self._read |= dict.fromkeys(news, 0)
 
-    def _hear(self) -> bool:
+    def _receive(self) -> bool:
         """Read some decisions; return whether there are no more now.
 
         Offsets of a backlog may be older than those that another mirror, or this one before a restart, has written.

@@ -30,14 +30,14 @@ class OffsetsSet(Struct, tag_field="type", tag="reset"):
     offsets: Annotated[list[_Offset], Meta(max_length=MAX_QUEUES)] = []
 
 
-Said = Subscribed | OffsetsSet
-_decode = msgspec.json.Decoder(Said).decode
+GroupRecord = Subscribed | OffsetsSet
+_decode = msgspec.json.Decoder(GroupRecord).decode
 
 
-def read(value: bytes | None) -> Said | None:
+def read(value: bytes | None) -> GroupRecord | None:
     """Parse a record of the control topic; None for other kinds of events and for unreadable records."""
     try:
-        said: Said = _decode(value or b"")
+        record: GroupRecord = _decode(value or b"")
     except UNREADABLE:
         return None
-    return said
+    return record

@@ -21,13 +21,15 @@ LOOK_BACK_MS = 120_000
 _ANSWER_S = 1.5
 _AT_ONCE = 1_000
 
-_Said = TypeVar("_Said")
+_Record = TypeVar("_Record")
 
 
-class Follower(Generic[_Said]):
+class Follower(Generic[_Record]):
     """Reads all partitions of a control topic, from two minutes ago on."""
 
-    def __init__(self, connection: Connection, topic: str, understand: Callable[[bytes | None], _Said | None]) -> None:
+    def __init__(
+        self, connection: Connection, topic: str, understand: Callable[[bytes | None], _Record | None]
+    ) -> None:
         """Create the client; `understand` parses the value of a record and returns None for records to be skipped."""
         self._topic = topic
         self._understand = understand
@@ -68,7 +70,7 @@ class Follower(Generic[_Said]):
         self._reader.begin({(self._topic, start.partition): start.offset for start in starts})
         self._partitions = partitions
 
-    def hear(self, timeout_s: float) -> Iterator[_Said]:
+    def receive(self, timeout_s: float) -> Iterator[_Record]:
         """Wait up to `timeout_s` for records; yield the parsed values of at most a thousand.
 
         If the topic was created again, or lost its tail, the next `follow` starts to read it like the first one.
@@ -86,8 +88,8 @@ class Follower(Generic[_Said]):
                 self._trouble.began(f"cannot read {self._topic}: {error.str()}")
                 continue
             self._trouble.ended()
-            if (said := self._understand(message.value())) is not None:
-                yield said
+            if (record := self._understand(message.value())) is not None:
+                yield record
 
     def close(self) -> None:
         """Stop reading."""

@@ -29,18 +29,18 @@ class Watch:
         self.version = fingerprint({})
         self.absences = 0
         """Consecutive reads, up to two, in which the topic did not exist."""
-        self.reads_unheard = 0
+        self.reads_unsubscribed = 0
         self.existed = False
         """Whether a read found the topic."""
         self._is_new: bool | None = None
         """Whether the first read did not find the topic; None before it."""
         self._doubtful: set[int] = set()
         self._offsets: dict[int, tuple[int, int | None]] = {}
-        self._told_version: str | None = None
-        self._told_ms = 0
+        self._sent_version: str | None = None
+        self._sent_ms = 0
         self.topic_id = ""
         """Id of the topic in the brokers now; empty if unknown."""
-        self._told_ids = ["", ""]
+        self._sent_ids = ["", ""]
         """Topic ids in the last two routes: a shard accepts a new topic id when two consecutive routes have it."""
 
     def read(self, racks: Racks | dict[int, str | None]) -> None:
@@ -72,29 +72,29 @@ class Watch:
 
     def is_due(self, now_ms: int) -> bool:
         """Return whether the route has changed, or must be repeated."""
-        return self.is_news or now_ms - self._told_ms >= REFRESH_MS
+        return self.is_news or now_ms - self._sent_ms >= REFRESH_MS
 
     @property
     def is_news(self) -> bool:
         """Whether the queues, their rooms or the topic id differ from the last route sent."""
-        return self.version != self._told_version or self._told_ids != [self.topic_id] * 2
+        return self.version != self._sent_version or self._sent_ids != [self.topic_id] * 2
 
     @property
-    def is_told(self) -> bool:
+    def is_sent(self) -> bool:
         """Whether any route was sent."""
-        return self._told_version is not None
+        return self._sent_version is not None
 
-    def tell(self, topic: str, offsets: Offsets, now_ms: int) -> Route:
-        """Return the current route. A queue with unknown offsets keeps its previous ones; at first it has none."""
+    def next_route(self, topic: str, offsets: Offsets, now_ms: int) -> Route:
+        """Return the route to send now. A queue with unknown offsets keeps its previous ones; at first it has none."""
         self._offsets = {
             queue_id: offsets.get((topic, queue_id)) or self._offsets.get(queue_id, (0, None))
             for queue_id in self.rooms
         }
         # One read proves too little about a topic that the group may have offsets of; a shard takes it for new topics.
-        is_new = bool(self._is_new and self.rooms and not self.is_told)
+        is_new = bool(self._is_new and self.rooms and not self.is_sent)
         # The very first route is accepted at once, so its id counts twice.
-        self._told_ids = [self._told_ids[1] if self.is_told else self.topic_id, self.topic_id]
-        self._told_version, self._told_ms = self.version, now_ms
+        self._sent_ids = [self._sent_ids[1] if self.is_sent else self.topic_id, self.topic_id]
+        self._sent_version, self._sent_ms = self.version, now_ms
         queues = [
             RoutedQueue(
                 topic=topic,
@@ -108,9 +108,9 @@ class Watch:
         ]
         return Route(topic=topic, queues=queues, version=self.version, topic_id=self.topic_id, is_new=is_new)
 
-    def unsaid(self) -> None:
+    def mark_lost(self) -> None:
         """Mark the last route as lost, so that it is sent again."""
-        self._told_version = None
+        self._sent_version = None
 
 
 class RouteBook:
@@ -137,12 +137,12 @@ class RouteBook:
         new, self._new = self._new, []
         return new
 
-    def hear(self, topic: str) -> None:
+    def note_subscription(self, topic: str) -> None:
         """Record a subscription to `topic`."""
         if topic not in self._watches:
             self._watches[topic] = Watch()
             self._new.append(topic)
-        self._watches[topic].reads_unheard = 0
+        self._watches[topic].reads_unsubscribed = 0
 
     def trust_all(self) -> None:
         """Record that the brokers did not answer: reads before and after this are not consecutive."""
@@ -152,8 +152,8 @@ class RouteBook:
     def forget(self) -> list[str]:
         """Count a read of all topics; drop topics without recent subscriptions, and return them."""
         for watch in self._watches.values():
-            watch.reads_unheard += 1
-        forgotten = [topic for topic, watch in self._watches.items() if watch.reads_unheard > FORGET_READS]
+            watch.reads_unsubscribed += 1
+        forgotten = [topic for topic, watch in self._watches.items() if watch.reads_unsubscribed > FORGET_READS]
         for topic in forgotten:
             del self._watches[topic]
         return forgotten
@@ -166,10 +166,10 @@ class RouteBook:
             if (watch.rooms or watch.absences == 2) and watch.is_due(now_ms)
         ]
 
-    def unsaid(self, topic: str) -> None:
+    def mark_lost(self, topic: str) -> None:
         """Mark a route as lost: it is due again."""
         if topic in self._watches:
-            self._watches[topic].unsaid()
+            self._watches[topic].mark_lost()
 
 
 def fingerprint(rooms: Mapping[int, str]) -> str:

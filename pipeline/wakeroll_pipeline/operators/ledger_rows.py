@@ -134,54 +134,54 @@ def decision_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
 
 def assignment_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
     """Yield a row for each new hand-over: the owner of a queue from a moment on."""
-    for one, said in _said(decisions, "handover", decode_handover):
-        times = said.assigned_ms, said.released_ms, one.row.at_ms
+    for one, decision in _decoded(decisions, "handover", decode_handover):
+        times = decision.assigned_ms, decision.released_ms, one.row.at_ms
         row = AssignmentRow(
             shard=one.row.shard,
             seq=one.row.seq,
             partition=one.row.partition,
-            group_id=said.group_id,
-            topic=said.queue.topic,
-            broker=said.queue.broker,
-            queue_id=said.queue.queue_id,
-            client_id=said.to,
-            epoch=said.epoch,
+            group_id=decision.group_id,
+            topic=decision.queue.topic,
+            broker=decision.queue.broker,
+            queue_id=decision.queue.queue_id,
+            client_id=decision.to,
+            epoch=decision.epoch,
             from_ms=next(time for time in times if time is not None),
-            previous_client_id=said.from_,
-            how=cast(How, said.how),
+            previous_client_id=decision.from_,
+            how=cast(How, decision.how),
         )
         yield PlacedRow(one.stream, one.position, row)
 
 
 def offset_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
     """Yield a row for each new advance, reset or deletion of a committed offset."""
-    for one, said in _said(decisions, "offset", decode_offset):
+    for one, decision in _decoded(decisions, "offset", decode_offset):
         row = OffsetRow(
             shard=one.row.shard,
             seq=one.row.seq,
             partition=one.row.partition,
-            group_id=said.group_id,
-            topic=said.queue.topic,
-            broker=said.queue.broker,
-            queue_id=said.queue.queue_id,
-            client_id=said.client_id,
-            committed_offset=said.offset,
-            epoch=said.epoch,
+            group_id=decision.group_id,
+            topic=decision.queue.topic,
+            broker=decision.queue.broker,
+            queue_id=decision.queue.queue_id,
+            client_id=decision.client_id,
+            committed_offset=decision.offset,
+            epoch=decision.epoch,
             at_ms=one.row.at_ms,
-            reset_by=said.reset_by,
-            mode=cast(Mode, said.mode or "clustering"),
-            deleted=said.deleted,
+            reset_by=decision.reset_by,
+            mode=cast(Mode, decision.mode or "clustering"),
+            deleted=decision.deleted,
         )
         yield PlacedRow(one.stream, one.position, row)
 
 
-def _said(
+def _decoded(
     decisions: Iterable[ReadDecision], kind: Kind, decoder: msgspec.json.Decoder[_Fields]
 ) -> Iterator[tuple[ReadDecision, _Fields]]:
     """Yield the new decisions of a kind, with their fields; one whose fields cannot be rows is skipped."""
     for one in decisions:
-        if one.is_new and one.row.kind == kind and (said := parsed(decoder, one.value)):
-            yield one, said
+        if one.is_new and one.row.kind == kind and (decision := parsed(decoder, one.value)):
+            yield one, decision
 
 
 def rows_of(events: Iterable[KafkaRecord], decisions: Sequence[ReadDecision]) -> Mapping[str, Iterator[PlacedRow]]:

@@ -24,7 +24,7 @@ def arrivals(messages: DataFrame, topics: Topics) -> DataFrame:
         messages: topic, partition, offset, timestamp_ms, headers.
         topics: names of the control plane's topics.
     """
-    return messages.mapInPandas(partial(_told, topics.queues), PUBLISHED)
+    return messages.mapInPandas(partial(_arrivals_in, topics.queues), PUBLISHED)
 
 
 def arrival_of(
@@ -51,7 +51,7 @@ def arrival_of(
     )
 
 
-def _told(topic: str, frames: Frames) -> Iterator[pd.DataFrame]:
+def _arrivals_in(topic: str, frames: Frames) -> Iterator[pd.DataFrame]:
     """Convert some messages of a batch.
 
     Of a queue's messages with the same tag and properties, only the last one is reported: a pull that it does not wake
@@ -61,8 +61,8 @@ def _told(topic: str, frames: Frames) -> Iterator[pd.DataFrame]:
     for frame in frames:
         columns = (frame[name] for name in ("topic", "partition", "offset", "timestamp_ms", "headers"))
         for name, partition, offset, timestamp_ms, headers in zip(*columns, strict=True):
-            said = [] if headers is None else [(header["key"], header["value"]) for header in headers]
-            arrival = arrival_of(name, int(partition), int(offset), int(timestamp_ms), said)
+            named = [] if headers is None else [(header["key"], header["value"]) for header in headers]
+            arrival = arrival_of(name, int(partition), int(offset), int(timestamp_ms), named)
             alike = (arrival.queue.key, arrival.tags, repr(arrival.properties))
             before = newest.get(alike)
             if before is None or before.next_offset < arrival.next_offset:

@@ -76,5 +76,5 @@ class Plugin(BasePlugin):
             if changed.limit(1).fetchall():
                 merge_mart(path, changed, target_config.config["unique_key"])
         else:
-            told = target_config.config
-            replace_mart(path, cursor.sql(f"from {built}"), str(told["description"]), told["comments"])
+            config = target_config.config
+            replace_mart(path, cursor.sql(f"from {built}"), str(config["description"]), config["comments"])

@@ -185,8 +185,8 @@ def _handover_steps(ledger: Ledger, last: Row, queue: Queue) -> Iterator[Placed]
         before = f"select * from handovers where {_OF_QUEUE} and {_BEFORE} {_NEWEST}"
         freed = one_row(ledger, before, **{**_queue_values(last.group_id, queue), **_before(last)}) or last
     if last.revoked_ms is not None and owner is not None:
-        told_then = f"{_TOLD} and at_ms = $revoked_ms and {_BEFORE} {_NEWEST}"
-        asked = one_row(ledger, told_then, client_id=owner, revoked_ms=last.revoked_ms, **_before(last)) or freed
+        sent_then = f"{_SENT} and at_ms = $revoked_ms and {_BEFORE} {_NEWEST}"
+        asked = one_row(ledger, sent_then, client_id=owner, revoked_ms=last.revoked_ms, **_before(last)) or freed
         yield asked.cause.offset, Step(last.revoked_ms, f"a revocation was sent to {owner}")
     if last.released_ms is not None and owner is not None:
         how = _HOW.get(last.how, f"{{}} lost the queue ({last.how})").format(owner)
@@ -195,8 +195,8 @@ def _handover_steps(ledger: Ledger, last: Row, queue: Queue) -> Iterator[Placed]
         return
     assigned_ms = last.at_ms if last.assigned_ms is None else last.assigned_ms
     is_caused, values = any_of(_CAUSE, [_place(last.cause)])
-    told = one_row(ledger, f"{_TOLD} and {is_caused} {_NEWEST}", group_id=last.group_id, client_id=last.to, **values)
-    start = "" if told is None else _start(json.loads(told.json), queue)
+    sent = one_row(ledger, f"{_SENT} and {is_caused} {_NEWEST}", group_id=last.group_id, client_id=last.to, **values)
+    start = "" if sent is None else _start(json.loads(sent.json), queue)
     first = " as its first owner" if last.how == "first" else ""
     yield (
         last.cause.offset,
@@ -281,18 +281,18 @@ def _events(ledger: Ledger, group_id: str, asked: list[tuple[str, int, int]]) ->
     events = f"select *, events.offset as at_offset from events where {is_event} order by at_offset"
     for row in ledger.rows(events, **values):
         where = f"{row.topic}-{row.partition}@{row.at_offset}"
-        said = _client(row.value)
-        what = f"{row.type or 'a record'}{said}"
+        client = _client(row.value)
+        what = f"{row.type or 'a record'}{client}"
         yield row.at_offset, Step(row.at_ms, what + "".join(f", {change}" for change in changes.get(where, ())), where)
 
 
 def _client(value: bytes | None) -> str:
     """Return the client or the topic of an event as text, such as `" of c1"`; empty if it has none."""
     try:
-        said: Any = json.loads(value or b"")
+        event: Any = json.loads(value or b"")
     except ValueError:
         return ""
-    who = said.get("client_id") or said.get("topic") if isinstance(said, dict) else None
+    who = event.get("client_id") or event.get("topic") if isinstance(event, dict) else None
     return f" of {who}" if isinstance(who, str) else ""
 
 
@@ -306,7 +306,7 @@ def _start(assignment: dict[str, Any], queue: Queue) -> str:
 
 _CAUSE = ("cause.topic", "cause.partition", "cause.offset")
 _OF_QUEUE = "group_id = $group_id and queue.topic = $topic and queue.broker = $broker and queue.queue_id = $queue_id"
-_TOLD = "select * from decisions where kind = 'assignment' and group_id = $group_id and client_id = $client_id"
+_SENT = "select * from decisions where kind = 'assignment' and group_id = $group_id and client_id = $client_id"
 """The assignments that a client received."""
 
 

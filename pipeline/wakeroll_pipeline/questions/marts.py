@@ -28,8 +28,8 @@ from wakeroll_pipeline.ledger.view_queries import (
     views,
 )
 from wakeroll_pipeline.storage.cause_trees import in_one_line
-from wakeroll_pipeline.storage.conditional_writes import refuse_read_only
 from wakeroll_pipeline.storage.place import Folder, Place
+from wakeroll_pipeline.storage.write_probes import refuse_read_only
 
 if TYPE_CHECKING:
     from dbt.cli.main import dbtRunnerResult

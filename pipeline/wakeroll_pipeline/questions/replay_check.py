@@ -14,21 +14,19 @@ from wakeroll_model.decision_order import era_of, without_era
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
-from wakeroll_pipeline.ledger.archived_log import (
-    Period,
+from wakeroll_pipeline.ledger.archived_log import cut_logs, places_of, windows
+from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.losses import Range, is_lost
+from wakeroll_pipeline.ledger.period import Period
+from wakeroll_pipeline.ledger.replay_stretches import (
     Replayable,
     Stretch,
     Unknown,
-    cut_logs,
     differs,
-    places_of,
     records_in_order,
     stretches_of,
-    windows,
     with_snapshots,
 )
-from wakeroll_pipeline.ledger.ledger import Ledger
-from wakeroll_pipeline.ledger.losses import Range, is_lost
 from wakeroll_pipeline.ledger.table_damage import unreadable
 
 SHOWN = 5

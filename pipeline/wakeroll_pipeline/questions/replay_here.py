@@ -10,8 +10,10 @@ from multiprocessing import get_context
 from msgspec import Struct
 
 from wakeroll.errors import InvalidUsage
-from wakeroll_pipeline.ledger.archived_log import LATEST_MS, Period, Replayable, Stretch
+from wakeroll_pipeline.ledger.archived_log import LATEST_MS
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
+from wakeroll_pipeline.ledger.period import Period
+from wakeroll_pipeline.ledger.replay_stretches import Replayable, Stretch
 from wakeroll_pipeline.questions.replay_check import Checked, check_stretch, in_order, plan_replay, unknown_of
 from wakeroll_pipeline.storage.place import Place
 

@@ -8,7 +8,8 @@ import pandas as pd
 from msgspec import structs
 
 from wakeroll_model.records import Record
-from wakeroll_pipeline.ledger.archived_log import Period, Replayable, differs, records_query
+from wakeroll_pipeline.ledger.period import Period
+from wakeroll_pipeline.ledger.replay_stretches import Replayable, differs, records_query
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.questions.replay_check import (
     Checked,

@@ -9,7 +9,7 @@ from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.ledger import Ledger, UnreadableTable
 
 if TYPE_CHECKING:
-    from wakeroll_pipeline.ledger.archived_log import Period
+    from wakeroll_pipeline.ledger.period import Period
 
 
 class StreamSpan(Struct, frozen=True, kw_only=True):

@@ -110,13 +110,13 @@ def discard_incomplete(checkpoint: Place) -> None:
     damaged = {name: damage for name in (*later, *begin, *others) if (damage := _damage_of(checkpoint, name))}
     if not damaged and len(later) <= 1:
         return
-    told = "; ".join(f"{checkpoint}/{name} {damage}" for name, damage in damaged.items())
+    found = "; ".join(f"{checkpoint}/{name} {damage}" for name, damage in damaged.items())
     if commits and committed < 0:
-        raise InvalidUsage(f"{told or checkpoint}; no batch of this query is complete; {remedy(checkpoint)}")
+        raise InvalidUsage(f"{found or checkpoint}; no batch of this query is complete; {remedy(checkpoint)}")
     following = f"{PLANS}/{committed + 1}"
     kept = {following} if following in later and not damaged.keys() & {following, *begin} else set()
     log.warning(
-        "%s: did the machine lose power? The query repeats its batches from %d on", told or checkpoint, committed + 1
+        "%s: did the machine lose power? The query repeats its batches from %d on", found or checkpoint, committed + 1
     )
     for name in sorted({*later, *damaged} - kept - {"metadata"}):  # commits first
         delete(checkpoint, name)

@@ -131,7 +131,7 @@ def recordings(settings: Settings) -> list[str]:
 def number_of_recording(name: str) -> int:
     """Return the number of the turn that has a checkpoint: 17 for ``record.17``; -1 for other names.
 
-    Numbers of earlier releases are terms of a lease, which are lower than those of `wakeroll_model.turn_number`.
+    Numbers of earlier releases are terms of a lease, which are lower than those of `lease_log.turn_number`.
     """
     prefix, _, number = name.partition(".")
     return int(number) if prefix == RECORD and number.isascii() and number.isdigit() else -1

@@ -28,8 +28,8 @@ from wakeroll_pipeline.ledger.table_damage import lost_file
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.recovery.batch_files import offsets_in
 from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, progress_of
-from wakeroll_pipeline.recovery.record_turn import begin_recording_again
-from wakeroll_pipeline.runtime.process_name import process_name
+from wakeroll_pipeline.recovery.write_turn import begin_recording_again
+from wakeroll_pipeline.runtime.process_locks import process_name
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage import small_files

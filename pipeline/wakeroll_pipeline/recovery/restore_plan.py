@@ -22,8 +22,8 @@ from wakeroll_pipeline.recovery.initial_state import Left, Log, Plan, name_of, n
 from wakeroll_pipeline.recovery.log_gaps import Ahead, ahead_of, left_in_checkpoint
 from wakeroll_pipeline.recovery.log_marks import forget_marks, marks_of, replaced
 from wakeroll_pipeline.recovery.lost_tables import restore_tables
-from wakeroll_pipeline.recovery.record_turn import begin_recording_again
 from wakeroll_pipeline.recovery.snapshots import newest_number, newest_snapshots
+from wakeroll_pipeline.recovery.write_turn import begin_recording_again
 from wakeroll_pipeline.runtime.deciding_queries import COORDINATE, partitions_of, query_of
 from wakeroll_pipeline.runtime.process_locks import process_locks
 from wakeroll_pipeline.settings import Settings

@@ -63,7 +63,7 @@ class ProcessLease:
     def term(self) -> int:
         """Number of the period in which this process has the lease: later holders have higher ones; -1 before.
 
-        They begin again if the topic is created again: see `wakeroll_model.turn_number`.
+        They begin again if the topic is created again: see `wakeroll_model.lease_log.turn_number`.
         """
         with self._changed:
             return self._contender.term
@@ -203,7 +203,7 @@ class LeaseKeeper:
             while self._read < end - 1:
                 if time.monotonic() > deadline_s:
                     raise NotReachable(f"cannot read {self._place.topic} to its end within {_ANSWER_S:g} s")
-                self._hear()
+                self._receive()
         except KafkaException as problem:
             self._reader.close()
             raise NotReachable(f"cannot read {self._place.topic}: {problem.args[0].str()}") from None
@@ -239,14 +239,14 @@ class LeaseKeeper:
                 self._stop.wait(_LONGEST_POLL_S)
 
     def _contend(self) -> None:
-        self._hear()
+        self._receive()
         with self._changed:
             for contender in self._contenders.values():
                 self._append(contender.next_record(now_ms(), self._read))
             self._changed.notify_all()
         self._producer.poll(0)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         if self._is_replaced:
             self._begin_again()
         try:

@@ -1,6 +1,8 @@
 """The locks of processes: one decides from a checkpoint, one writes the tables, and others wait or are refused."""
 
 import logging
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -8,7 +10,6 @@ from wakeroll_pipeline.kafka.control_topics import ensure_lease_topic
 from wakeroll_pipeline.runtime.deciding_queries import COORDINATE, RECORD, lease_of, lock_of, machines_of, record_lock
 from wakeroll_pipeline.runtime.lease_keeper import LeaseKeeper, ProcessLease
 from wakeroll_pipeline.runtime.process_lock import Locked, only_one
-from wakeroll_pipeline.runtime.process_name import process_name
 from wakeroll_pipeline.settings import Settings
 
 log = logging.getLogger("wakeroll.run")
@@ -114,6 +115,12 @@ def process_locks(settings: Settings, jobs: Sequence[str], *, stands_by: bool = 
             elif not stands_by:
                 _take(lease, settings.lease_ms, _WRITES)
         yield ProcessLocks(settings, stack, leases)
+
+
+def process_name(replica: str = "") -> str:
+    """Return the name of this process, for people: ``replica@host:pid``, or ``host:pid`` without a replica."""
+    host = f"{socket.gethostname()}:{os.getpid()}"
+    return f"{replica}@{host}" if replica else host
 
 
 def _take(lease: ProcessLease, lease_ms: int, what: str) -> None:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wakeroll_model import feature_levels
 
@@ -28,7 +28,7 @@ class Status(Struct):
     bootstrap: str
     started_ms: int
     """Time at which the Spark session was ready; epoch ms, by this machine's clock."""
-    told_ms: int
+    written_ms: int = field(name="told_ms")
     """Time at which this status was written; epoch ms, by this machine's clock."""
     queries: dict[str, QueryStatus]
     failures: int = 0
@@ -78,7 +78,7 @@ def read_status(folder: Path, replica: str | None = None) -> Status | None:
     """
     files = (folder / FILE, *folder.glob("run@*.json")) if replica is None else (folder / _name(replica),)
     found = [status for file in files if (status := _read(file)) is not None]
-    return max(found, key=lambda status: status.told_ms, default=None)
+    return max(found, key=lambda status: status.written_ms, default=None)
 
 
 def running(folder: Path) -> dict[str, Status]:

@@ -7,8 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.page_regions import PageRegions, Regions
 
 EVERY_S = 1.0
@@ -25,6 +28,36 @@ GONE = b"event: gone\ndata: {}\n\n"
 """The page does not exist any more: the browser loads it again, and shows the reason."""
 _WORKING = b"event: working\ndata: {}\n\n"
 """The state is being rebuilt; the connection is alive."""
+
+
+class Streams:
+    """The open streams of all pages of this process."""
+
+    def __init__(self, gate: Gate | None) -> None:
+        """Begin without any; `gate` knows the users, None: the page has no login."""
+        self._gate = gate
+        self._open = 0
+        self.stopping = asyncio.Event()
+        """Ends all streams when it is set."""
+
+    def may_read(self, request: Request) -> bool:
+        """Return whether the sender of a request may still read: a session may end while a stream is open."""
+        return self._gate is None or not self._gate.options.require_login or self._gate.visitor(request) is not None
+
+    def answer(self, begin: Callable[[], AsyncIterator[bytes]]) -> Response:
+        """Return the answer that streams events; `begin` is called when its reader can receive them."""
+        if self._open >= MOST_STREAMS:
+            return PlainTextResponse(f"{MOST_STREAMS} pages are open already\n", status_code=503)
+
+        async def counted() -> AsyncIterator[bytes]:
+            self._open += 1
+            try:
+                async for event in begin():
+                    yield event
+            finally:
+                self._open -= 1
+
+        return StreamingResponse(counted(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from wakeroll.connection import Topics
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import SNAPSHOTS, Table
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger, refuse_outside
 from wakeroll_pipeline.live.ledger_reader import model_of
 from wakeroll_pipeline.serve.no_answer import NoAnswer
@@ -72,14 +72,26 @@ class _Job:
 class History:
     """Answers questions about the past. Its coroutines belong to one event loop; the work is done in threads."""
 
-    def __init__(self, warehouse: Folder, topics: Topics, partitions: int) -> None:
+    def __init__(
+        self,
+        warehouse: Folder,
+        topics: Topics,
+        partitions: int,
+        *,
+        deployment: str = "",
+        most_moments: int = MOST_MOMENTS,
+    ) -> None:
         """Prepare; the tables may be created later.
 
         Args:
             warehouse: folder of the tables.
             topics: names of the control topics.
             partitions: number of partitions of each.
+            deployment: its name, if the site shows several.
+            most_moments: how many moments are kept.
         """
+        self._deployment = deployment
+        self._most_moments = most_moments
         self._ledger = SharedLedger(warehouse)
         self._topics = topics
         self._partitions = partitions
@@ -184,10 +196,10 @@ class History:
 
     async def _rebuilt(self, at_ms: int, last_ms: int, job: _Job) -> Moment:
         source = await self.workers.run(lambda: self._rebuild(at_ms, job))
-        regions = PageRegions(source, str(EpochMs(at_ms)))
+        regions = PageRegions(source, str(EpochMs(at_ms)), deployment=self._deployment)
         moment = Moment(at_ms=at_ms, source=source, regions=regions, last_ms=last_ms)
         self._moments[at_ms] = moment
-        if len(self._moments) > MOST_MOMENTS:
+        if len(self._moments) > self._most_moments:
             self._moments.popitem(last=False)
         return moment
 

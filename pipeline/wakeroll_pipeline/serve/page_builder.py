@@ -13,6 +13,7 @@ from wakeroll_pipeline.serve.access.page_frame import Frame
 from wakeroll_pipeline.serve.history import Extent, History
 from wakeroll_pipeline.serve.no_answer import NoAnswer
 from wakeroll_pipeline.serve.page_regions import PageRegions
+from wakeroll_pipeline.serve.site_paths import own_path
 from wakeroll_pipeline.serve.worker_threads import WorkerThreads
 
 _STEPS = 3_600
@@ -98,9 +99,10 @@ class PageBuilder:
     async def no_answer(self, request: Request, error: Exception) -> Response:
         """Return the reason why there is no answer: as a page, or as JSON."""
         status = error.status if isinstance(error, NoAnswer) else 400
-        if request.url.path.startswith("/api/"):
+        path = own_path(request.url.path)
+        if path.startswith("/api/"):
             return json_answer({"error": str(error)}, status)
-        if request.url.path.startswith("/events/"):
+        if path.startswith("/events/"):
             return PlainTextResponse(f"{error}\n", status_code=status)
         return await self.page(request, self.present, "no_answer.html", status=status, reason=str(error))
 

@@ -33,16 +33,18 @@ GROUP_REGIONS = (
 class PageRegions:
     """Renders the regions of pages, and keeps them until the view or the query changes."""
 
-    def __init__(self, source: ViewSource, at: str = "", *, may_change: bool = False) -> None:
+    def __init__(self, source: ViewSource, at: str = "", *, may_change: bool = False, deployment: str = "") -> None:
         """Render views of a source.
 
         Args:
             source: the views.
             at: the moment of the views, as every link has it; empty for the present.
             may_change: whether the views offer changes; the pages behind them ask who the reader is.
+            deployment: its name, if the site shows several; every link begins with it.
         """
         self.source = source
         self.at = at
+        self.deployment = deployment
         self._may_change = may_change
         self._environment = environment()
         self._cached: OrderedDict[_Key, tuple[Stamp, Regions]] = OrderedDict()
@@ -67,7 +69,7 @@ class PageRegions:
 
     def page(self, name: str, **values: object) -> str:
         """Return a whole page by the name of its template."""
-        return self._environment.get_template(name).render(at=self.at, **values)
+        return self._environment.get_template(name).render(at=self.at, deployment=self.deployment, **values)
 
     def now(self) -> tuple[int, str]:
         """Return the log time of the views (epoch ms), and the state of their health."""
@@ -138,7 +140,7 @@ class PageRegions:
     def _render(self, page: str, names: tuple[str, ...], values: Mapping[str, object]) -> Regions:
         return {
             name: self._environment.get_template("status.html" if name == "status" else f"{page}/{name}.html").render(
-                at=self.at, **values
+                at=self.at, deployment=self.deployment, **values
             )
             for name in names
         }

@@ -20,6 +20,7 @@ from wakeroll_pipeline.live.view_text import (
     rate_text,
 )
 from wakeroll_pipeline.serve.access.page_frame import Frame
+from wakeroll_pipeline.serve.site_paths import base_of
 
 OWNER_COLOURS = 8
 """Colours of owners; with more clients, several share a colour, so each period has a name too."""
@@ -54,6 +55,9 @@ def environment() -> Environment:
         "spark": spark,
         "lane_text": lane_text,
         "frame": Frame(),
+        "deployment": "",
+        "listed": "groups",
+        "base_of": base_of,
         "lag_text": lag_text,
         "catch_up_text": catch_up_text,
         "epoch_text": epoch_text,
@@ -81,8 +85,8 @@ def link_to(path: str, params: Sequence[tuple[str, str]]) -> str:
 
 @pass_context
 def link_here(context: Context, path: str, **params: object) -> str:
-    """Return an address of the moment that the page shows: `link` with its ``at``, unless another one is given."""
-    return link(path, **{"at": context.get("at", ""), **params})
+    """Return an address of the deployment and the moment that the page shows: `link` with its ``at``, unless given."""
+    return base_of(context["deployment"]) + link(path, **{"at": context.get("at", ""), **params})
 
 
 def iso(at_ms: int) -> str:

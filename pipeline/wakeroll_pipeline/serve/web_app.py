@@ -1,19 +1,13 @@
 """The web application: pages, their events, JSON endpoints, health checks and metrics."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.live.verdicts import Kind
@@ -21,12 +15,11 @@ from wakeroll_pipeline.live.view_structs import GroupSummary, Health
 from wakeroll_pipeline.metrics import health as process_health
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.access.login_pages import LoginPages
-from wakeroll_pipeline.serve.access.login_wall import LoginWall
 from wakeroll_pipeline.serve.access.page_frame import frame_of
 from wakeroll_pipeline.serve.access.refusal import Refused
 from wakeroll_pipeline.serve.changes.change_pages import ChangePages
 from wakeroll_pipeline.serve.changes.change_work import Work
-from wakeroll_pipeline.serve.event_stream import MOST_STREAMS, events_when_ready
+from wakeroll_pipeline.serve.event_stream import Streams, events_when_ready
 from wakeroll_pipeline.serve.history import History
 from wakeroll_pipeline.serve.history_pages import HistoryPages
 from wakeroll_pipeline.serve.no_answer import NoAnswer
@@ -40,11 +33,11 @@ from wakeroll_pipeline.serve.page_queries import (
     topics_query,
 )
 from wakeroll_pipeline.serve.page_regions import PageRegions, Regions
-from wakeroll_pipeline.serve.security_headers import SecurityHeaders
+from wakeroll_pipeline.serve.site import process_routes, site_app
+from wakeroll_pipeline.serve.site_paths import base_of, own_path
 from wakeroll_pipeline.serve.templating import link
 from wakeroll_pipeline.serve.view_source import ViewSource
 
-_STATIC = Path(__file__).parent / "static"
 _MOST_ROWS = 1_000
 """Most groups in one answer of the JSON endpoint."""
 
@@ -87,81 +80,77 @@ class WebApp:
         gate: Gate | None = None,
         work: Work | None = None,
         health: process_health.Health | None = None,
+        *,
+        deployment: str = "",
+        streams: Streams | None = None,
     ) -> None:
         """Prepare.
 
         Args:
             source: the views of the present.
             registry: the metrics of ``/metrics``.
-            hosts: names in the header `Host` that are answered; ``*`` for any.  A page on another site could otherwise
-                read this one by a name that it points to this address.
+            hosts: names in the header `Host` that are answered; see `site_app`.
             history: answers questions about the past; None if there are no tables.
             gate: knows the users; None: the page has no login.
             work: carries out changes; None: the page changes nothing.
             health: reports of the threads that follow the brokers; None: there are none.
+            deployment: name of the deployment, if a site shows several: it has the login, the checks and the rest.
+            streams: the open streams of that site.
         """
-        self._source = source
+        self.source = source
+        self._base = base_of(deployment)
         may_change = gate is not None and work is not None
         self._pages = PageBuilder(
-            PageRegions(source, may_change=may_change), history, lambda request: frame_of(gate, request, may_change)
+            PageRegions(source, may_change=may_change, deployment=deployment),
+            history,
+            lambda request: frame_of(gate, request, may_change),
         )
-        self._registry = registry
-        self._health = health or process_health.Health("the log is not read")
-        self._gate = gate
         self._changes = (
             None
             if gate is None or work is None
             else ChangePages(gate, self._pages.present, self._pages.plain_page, work)
         )
-        self._streams = 0
-        self.stopping = asyncio.Event()
-        """Ends all streams when it is set."""
-        self.app = Starlette(
-            routes=[
-                Route("/", self.groups_page, name="groups"),
-                Route("/topics", self.topics_page),
-                Route("/groups", lambda _: RedirectResponse("/")),
-                Route("/groups/{group_id}", self.group_page),
-                *HistoryPages(self._pages).routes,
-                Route("/events/groups", self.groups_events),
-                Route("/events/topics", self.topics_events),
-                Route("/events/groups/{group_id}", self.group_events),
-                Route("/api/groups", self.groups_json),
-                Route("/api/topics", self.topics_json),
-                Route("/api/groups/{group_id}", self.group_json),
-                *(() if gate is None else LoginPages(gate, self._pages.plain_page).routes),
-                *(() if self._changes is None else self._changes.routes),
-                Route("/events/changes/{job_id}", self.change_events),
-                Route("/metrics", self.metrics),
-                Route("/healthz", self.healthz),
-                Route("/readyz", self.readyz),
-                Mount("/static", StaticFiles(directory=_STATIC), name="static"),
-            ],
-            middleware=[
-                Middleware(SecurityHeaders),
-                Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
-                *([Middleware(LoginWall, gate=gate)] if gate is not None and gate.options.require_login else []),
-            ],
-            exception_handlers={
-                InvalidUsage: _refuse,
-                NoAnswer: self._pages.no_answer,
-                Refused: self._refused,
-                404: self._missing,
-            },
-        )
+        self.streams = streams or Streams(gate)
+        routes = [
+            Route("/", self.groups_page, name="groups"),
+            Route("/topics", self.topics_page),
+            Route("/groups", lambda _: RedirectResponse(f"{self._base}/")),
+            Route("/groups/{group_id}", self.group_page),
+            *HistoryPages(self._pages).routes,
+            Route("/events/groups", self.groups_events),
+            Route("/events/topics", self.topics_events),
+            Route("/events/groups/{group_id}", self.group_events),
+            Route("/api/groups", self.groups_json),
+            Route("/api/topics", self.topics_json),
+            Route("/api/groups/{group_id}", self.group_json),
+            *(() if self._changes is None else self._changes.routes),
+            Route("/events/changes/{job_id}", self.change_events),
+        ]
+        handlers = {
+            InvalidUsage: _refuse,
+            NoAnswer: self._pages.no_answer,
+            Refused: self._refused,
+            404: self._missing,
+        }
+        if deployment:
+            self.app = Starlette(routes=routes, exception_handlers=handlers)
+            return
+        logins = () if gate is None else LoginPages(gate, self._pages.plain_page).routes
+        checks = process_routes(registry, health or process_health.Health("the log is not read"), self.readiness)
+        self.app = site_app([*routes, *logins, *checks], hosts, gate, handlers)
 
     # --- pages ---
 
     async def groups_page(self, request: Request) -> Response:
         """Return the list of groups."""
         query, views = groups_query(request.query_params), await self._pages.views(request)
-        regions, events = views.groups(query), _with_query("/events/groups", request)
+        regions, events = views.groups(query), self._events("/events/groups", request)
         return await self._pages.page(request, views, "groups.html", query=query, regions=regions, events=events)
 
     async def topics_page(self, request: Request) -> Response:
         """Return the list of topics with the groups that read them."""
         query, views = topics_query(request.query_params), await self._pages.views(request)
-        regions, events = views.topics(query), _with_query("/events/topics", request)
+        regions, events = views.topics(query), self._events("/events/topics", request)
         return await self._pages.page(request, views, "topics.html", query=query, regions=regions, events=events)
 
     async def group_page(self, request: Request) -> Response:
@@ -171,23 +160,28 @@ class WebApp:
         regions = views.group(group_id, query)
         if regions is None:
             return await self._pages.missing(request, views, group_id)
-        events = _with_query(link(f"/events/groups/{group_id}"), request)
+        events = self._events(link(f"/events/groups/{group_id}"), request)
         return await self._pages.page(
             request, views, "group.html", query=query, regions=regions, events=events, group_id=group_id
         )
 
     async def _missing(self, request: Request, _error: Exception) -> Response:
-        if request.url.path.startswith("/api/"):
+        if own_path(request.url.path).startswith("/api/"):
             return PlainTextResponse(f"there is nothing at {request.url.path}\n", status_code=404)
         return await self._pages.missing(request, self._pages.present, "")
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, Refused), "the application calls this for no other exception"
-        if request.url.path.startswith(("/api/", "/events/")):
+        if own_path(request.url.path).startswith(("/api/", "/events/")):
             return PlainTextResponse(f"{error}\n", error.status)
         return self._pages.plain_page(request, "refused.html", error.status, reason=str(error), further=error.link)
 
     # --- events ---
+
+    def _events(self, path: str, request: Request) -> str:
+        """Return the address of the events of a page, with its query."""
+        query = request.url.query
+        return f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
 
     async def groups_events(self, request: Request) -> Response:
         """Stream the changes of the list of groups."""
@@ -212,28 +206,15 @@ class WebApp:
         regions = self._changes.job_regions(request)
         return self._stream(request, lambda _: regions())
 
-    def _may_read(self, request: Request) -> bool:
-        """Return whether the sender of a request may still read: a session may end while a stream is open."""
-        return self._gate is None or not self._gate.options.require_login or self._gate.visitor(request) is not None
-
     def _stream(self, request: Request, render: Callable[[PageRegions], Regions | None]) -> Response:
-        if self._streams >= MOST_STREAMS:
-            return PlainTextResponse(f"{MOST_STREAMS} pages are open already\n", status_code=503)
-
         def readable(views: PageRegions) -> Regions | None:
-            return render(views) if self._may_read(request) else None
+            return render(views) if self.streams.may_read(request) else None
 
-        async def counted() -> AsyncIterator[bytes]:
-            self._streams += 1
-            try:
-                async for event in events_when_ready(self._pages.views(request), readable, self.stopping):
-                    yield event
-            finally:
-                self._streams -= 1
+        return self.streams.answer(
+            lambda: events_when_ready(self._pages.views(request), readable, self.streams.stopping)
+        )
 
-        return StreamingResponse(counted(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-
-    # --- JSON, checks, metrics ---
+    # --- JSON, and whether there is a state to show ---
 
     async def groups_json(self, request: Request) -> Response:
         """Return the list of groups as JSON, by the parameters of the page; `limit` and `offset` select rows."""
@@ -260,23 +241,13 @@ class WebApp:
             return json_answer({"error": f"there is no group {group_id!r}"}, 404)
         return json_answer(view)
 
-    async def healthz(self, _request: Request) -> Response:
-        """Return 200 while the threads that follow the brokers run; it does not depend on the brokers."""
-        ok, reason = self._health.liveness()
-        return PlainTextResponse(f"{reason}\n", 200 if ok else 503)
-
-    async def readyz(self, _request: Request) -> Response:
-        """Return 200 when the log was read to its end, else 503; with the reason, and with what the page warns of."""
-        ok, reason = self.readiness()
-        return PlainTextResponse(f"{reason}\n", 200 if ok else 503)
-
     def readiness(self) -> process_health.Answer:
         """Return whether the log was read to its end, and the reason.
 
         A page that has a state stays ready while the brokers are away: it shows the state and the outage, and without
         it nobody would see either.
         """
-        health = self._source.health()
+        health = self.source.health()
         if health.state == "starting" or health.read < health.to_read:
             reading = f"reading the log: {health.read} of {health.to_read} records"
             return process_health.Answer(False, "\n".join([reading, *(one.text for one in health.notices)]))
@@ -284,14 +255,6 @@ class WebApp:
         if broken and not health.as_of_ms:
             return process_health.Answer(False, broken[0])
         return process_health.Answer(True, "\n".join(["ready", *(one.text for one in health.notices)]))
-
-    def metrics(self, _request: Request) -> Response:
-        """Return all metrics in Prometheus' format; in a thread of its own, because there may be many."""
-        return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-def _with_query(path: str, request: Request) -> str:
-    return f"{path}?{request.url.query}" if request.url.query else path
 
 
 def _whole(params: Mapping[str, str], name: str, default: int, most: int) -> int:

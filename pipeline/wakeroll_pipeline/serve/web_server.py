@@ -28,8 +28,7 @@ from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
-from wakeroll_pipeline.metrics.process_metrics import expose_process
-from wakeroll_pipeline.metrics.process_registry import new_registry
+from wakeroll_pipeline.metrics.process_metrics import expose_process, new_registry
 from wakeroll_pipeline.metrics.systemd_reports import reported_to_systemd
 from wakeroll_pipeline.notify.notification_forms import Sender
 from wakeroll_pipeline.notify.notify_file import read_rules
@@ -40,6 +39,7 @@ from wakeroll_pipeline.serve.changes.change_work import Work
 from wakeroll_pipeline.serve.connection_limits import AT_ONCE, LimitedProtocol
 from wakeroll_pipeline.serve.history import History
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
+from wakeroll_pipeline.serve.site import Site
 from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
@@ -102,7 +102,7 @@ class PageServer(uvicorn.Server):
 
     def __init__(
         self,
-        web: WebApp,
+        web: Site,
         stop: threading.Event | None = None,
         beat: Callable[[str], object] = lambda _: None,
     ) -> None:
@@ -152,7 +152,7 @@ class PageServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then the connections."""
-        self._web.stopping.set()
+        self._web.streams.stopping.set()
         await super().shutdown(sockets)
 
 

@@ -2,7 +2,7 @@
 
 A process that is suspended between the check of its lease and its append appends after it wakes up, when another
 process has the lease already. So the storage itself must refuse it. Delta keeps one number per application
-(`txnAppId`) in a table's log. A fence is such a number: that of a turn (`wakeroll_model.turn_number`). Every append
+(`txnAppId`) in a table's log. A fence is such a number: that of a turn (`wakeroll_model.lease_log`). Every append
 carries the number of its writer. `wakeroll_pipeline.sinks.arrow_sink` appends only to a table whose number is its own,
 and of two commits with a number that meet, Delta refuses the second one.
 
@@ -21,7 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from wakeroll.errors import WakerollError
-from wakeroll_model.turn_number import generation_of
+from wakeroll_model.lease_log import generation_of
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.parquet_files import HOOKS
 from wakeroll_pipeline.storage.place import Place

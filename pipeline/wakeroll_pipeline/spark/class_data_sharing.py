@@ -20,8 +20,8 @@ from msgspec import Struct
 from wakeroll.errors import WakerollError
 from wakeroll_pipeline.prerequisites import java_path
 from wakeroll_pipeline.settings import Settings
-from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
 from wakeroll_pipeline.spark.jar_paths import NO_WORDS, SPARK, class_file, size_line, spark_jars, stamp_of
+from wakeroll_pipeline.spark.made_jars import hadoop_defaults_jar
 
 MAKING_S = 300.0
 """Time limit for the JVM to write its classes (s); it takes 10 to 30 s."""

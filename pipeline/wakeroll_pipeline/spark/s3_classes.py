@@ -15,7 +15,7 @@ from pathlib import Path
 from wakeroll_pipeline.prerequisites import java_path
 from wakeroll_pipeline.spark.jar_paths import S3, SPARK, JarSet, jar_paths, our_jars
 from wakeroll_pipeline.spark.jar_sums import JarsMissing
-from wakeroll_pipeline.spark.jar_writer import made_jar, write_jar
+from wakeroll_pipeline.spark.made_jars import made_jar, write_jar
 
 SOURCES = Path(__file__).with_name("java")
 _COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"

@@ -16,8 +16,8 @@ from wakeroll.errors import WakerollError
 from wakeroll_pipeline.prerequisites import check_java
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.executors import executor_confs, is_local
-from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
 from wakeroll_pipeline.spark.jar_paths import SPARK, class_options, spark_jars
+from wakeroll_pipeline.spark.made_jars import hadoop_defaults_jar
 from wakeroll_pipeline.spark.s3_classes import s3_session_jars
 from wakeroll_pipeline.spark.spark_properties import read_spark_properties
 from wakeroll_pipeline.spark.storage_confs import storage_confs, uses_s3
@@ -129,8 +129,8 @@ def _leave_broken_connections_to_callers(session: SparkSession) -> None:
 
 def _is_news(record: logging.LogRecord) -> bool:
     """Return whether a record is none of Py4J's about an error that it raises, or that Spark reports of a query."""
-    told = ("Exception while sending command.", "There was an exception while executing")
-    return not str(record.msg).startswith(told)
+    known = ("Exception while sending command.", "There was an exception while executing")
+    return not str(record.msg).startswith(known)
 
 
 def _reason(report: str) -> str:

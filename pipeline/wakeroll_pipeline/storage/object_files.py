@@ -45,7 +45,7 @@ def store_of(place: Place) -> "ObjectStore":
 
 def read(place: Place) -> tuple[bytes, str] | None:
     """Return the content of an object, and its version."""
-    with _told("read", place):
+    with _as_storage_errors("read", place):
         try:
             found = obstore.get(store_of(place), place.key)
             return bytes(found.bytes()), str(found.meta["e_tag"])
@@ -56,13 +56,13 @@ def read(place: Place) -> tuple[bytes, str] | None:
 
 def write(place: Place, body: bytes) -> None:
     """Write an object; replace the one that exists."""
-    with _told("write", place):
+    with _as_storage_errors("write", place):
         obstore.put(store_of(place), place.key, body)
 
 
 def create(place: Place, body: bytes) -> str | None:
     """Write an object if there is none."""
-    with _told("write", place):
+    with _as_storage_errors("write", place):
         try:
             return str(obstore.put(store_of(place), place.key, body, mode="create")["e_tag"])
         except AlreadyExistsError:
@@ -71,7 +71,7 @@ def create(place: Place, body: bytes) -> str | None:
 
 def replace(place: Place, body: bytes, version: str) -> str | None:
     """Write an object if it still has a version."""
-    with _told("write", place):
+    with _as_storage_errors("write", place):
         try:
             return str(obstore.put(store_of(place), place.key, body, mode={"e_tag": version})["e_tag"])
         except PreconditionError:
@@ -83,7 +83,7 @@ def replace(place: Place, body: bytes, version: str) -> str | None:
 
 def exists(place: Place) -> bool:
     """Return whether there is an object of this name, or objects in this folder."""
-    with _told("read", place):
+    with _as_storage_errors("read", place):
         store = store_of(place)
         for some in obstore.list(store, prefix=place.key + "/", chunk_size=1):
             if some:
@@ -98,7 +98,7 @@ def exists(place: Place) -> bool:
 
 def names(folder: Place) -> list[str]:
     """Return the names of the objects and folders in a folder, sorted."""
-    with _told("read", folder):
+    with _as_storage_errors("read", folder):
         found = obstore.list_with_delimiter(store_of(folder), prefix=folder.key + "/")
         paths = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
     return sorted({path.rstrip("/").rpartition("/")[2] for path in paths} - {folder.name})
@@ -106,7 +106,7 @@ def names(folder: Place) -> list[str]:
 
 def files(folder: Place) -> Iterator[tuple[Place, int, int]]:
     """Yield each object in a folder: its place, its size (bytes), and the time of its last change (epoch ms)."""
-    with _told("read", folder):
+    with _as_storage_errors("read", folder):
         for some in obstore.list(store_of(folder), prefix=folder.key + "/"):
             for meta in some:
                 modified_ms = int(meta["last_modified"].timestamp() * 1_000)
@@ -115,20 +115,20 @@ def files(folder: Place) -> Iterator[tuple[Place, int, int]]:
 
 def delete(place: Place) -> None:
     """Delete an object, if it exists."""
-    with _told("delete", place):
+    with _as_storage_errors("delete", place):
         _delete(store_of(place), [place.key])
 
 
 def delete_folder(folder: Place) -> None:
     """Delete all objects in a folder, except Hadoop's marks of folders, which this client does not see."""
-    with _told("delete", folder):
+    with _as_storage_errors("delete", folder):
         store = store_of(folder)
         _delete(store, _keys(store, folder))
 
 
 def move_folder(folder: Place, to: Place) -> None:
     """Copy all objects of a folder, then delete them: `commits` first, the last batch before the others."""
-    with _told("move", folder):
+    with _as_storage_errors("move", folder):
         store = store_of(folder)
         keys = list(_keys(store, folder))
         begin = len(folder.key)
@@ -184,7 +184,7 @@ def _store(scheme: str, bucket: str, s3: S3Access) -> "ObjectStore":
 
 
 @contextmanager
-def _told(what: str, place: Place) -> Iterator[None]:
+def _as_storage_errors(what: str, place: Place) -> Iterator[None]:
     """Turn an error of the client into a sentence.
 
     Raises:

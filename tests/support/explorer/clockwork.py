@@ -49,12 +49,12 @@ _KEPT: dict[str, tuple[str, int]] = {
     "revoked_ms": (LOG_TIME, 0),
     # only the age counts, up to that of a session or an interval
     "Rival.seen_ms": (PAST, 50_000),
-    "told_ms": (PAST, 6_000),
+    "fenced_ms": (PAST, 6_000),
     "retargeted_ms": (PAST, 2_000),
     "probed_ms": (PAST, 10_000),
     "seen_ms": (EXACT, 0),
     "shown_ms": (EXACT, 0),
-    "unheard_since_ms": (EXACT, 0),
+    "lagging_since_ms": (EXACT, 0),
     "Loss.at_ms": (PAST, 50_000),
     "Loss.until_ms": (PAST, 1_000),
     "Kicked.until_ms": (FUTURE, 0),
@@ -79,7 +79,7 @@ _TIMES_BY_NAME: dict[str, tuple[str, int]] = {
     "reset_at": (RECENT, 0),
 }
 """Maps to times, as above."""
-_NUMBERS_BY_NAME = frozenset({"owned", "offsets", "added", "reset", "reset_epochs", "given", "leader_epochs"})
+_NUMBERS_BY_NAME = frozenset({"owned", "offsets", "added", "reset", "reset_epochs", "assigned_below", "leader_epochs"})
 """Maps to numbers that are no times.  A map to numbers that is in neither is an error."""
 
 

@@ -16,13 +16,13 @@ from tests.support.explorer.memory import Memory
 from wakeroll_model import invariants
 from wakeroll_model.config import GRACE_EVERY_MS, NEVER_MS
 from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Cause, Rejected
+from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import AnyEvent, Tick
 from wakeroll_model.group import Group
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record, entity_of
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import ShardState
-from wakeroll_model.state_machines import MACHINES
 
 GROUP = "group"
 MACHINE = MACHINES["groups"]
@@ -229,7 +229,7 @@ def normalize(shard: Shard, later_ms: int) -> int:
         shift(group, by_ms)
         group.pending = [(trigger, Cause("", 0, 0)) for trigger, _ in group.pending]
     state.deadlines = {name: shifted_due(due_ms, by_ms) for name, due_ms in state.deadlines.items()}
-    state.told = dict.fromkeys(state.told, NOW_MS)  # the observer tells each topic every minute
+    state.routed_topics = dict.fromkeys(state.routed_topics, NOW_MS)  # the observer tells each topic every minute
     if state.loss is not None:
         state.loss = shift(state.loss, by_ms)
     state.next_due_ms = shifted_due(state.next_due_ms, by_ms) if state.deadlines else NEVER_MS

@@ -331,7 +331,7 @@ class _Run:
         decision = self._coordinator.decisions[number]
         life = self.client.instance_id
         decision.seq = seq
-        outputs = self.client.hear(decision, self.now_ms)
+        outputs = self.client.receive(decision, self.now_ms)
         decision.seq = 0
         self.do(outputs)
         if is_new and isinstance(decision, Assignment) and decision.instance_id == life == self.client.instance_id:
@@ -345,7 +345,7 @@ class _Run:
         listed = {one.queue for one in assignment.queues} - set(assignment.revoke)
         for queue in sorted(client.readable().keys() - listed):
             self.broken.append(f"{self.before.client_id} reads {queue}, which its newest assignment does not list")
-        claimed = {one.queue for one in assignment.queues if one.given == 0}
+        claimed = {one.queue for one in assignment.queues if one.assigned_epoch == 0}
         for queue in sorted(listed - claimed - client.readable().keys() - set(client.draining())):
             self.broken.append(f"{self.before.client_id} leaves {queue}, which its newest assignment lists")
 

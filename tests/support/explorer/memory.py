@@ -21,7 +21,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _RULES = (
     invariants.broken_epochs,
     lambda decisions: invariants.broken_ownership(decisions, whole=False),
-    lambda decisions: invariants.broken_telling(decisions, whole=False),
+    lambda decisions: invariants.broken_revocations(decisions, whole=False),
     invariants.broken_offsets,
 )
 

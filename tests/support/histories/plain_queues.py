@@ -67,7 +67,7 @@ class PlainQueue:
         wishes = {(one.expression, one.expression_type) for one in [*(held.pull for held in self.holds), *more]}
         return sum(len(expression) + config.FILTER_CHARACTERS for expression, _ in wishes if expression != "*")
 
-    def believed(self, now_ms: int) -> int:
+    def reported_or_hinted(self, now_ms: int) -> int:
         """Return where it ends, by reports and by a hint that is not too old."""
         if self.hint is not None and now_ms - self.hint[0] < config.HINT_MS:
             return max(self.end, self.hint[1])
@@ -122,7 +122,7 @@ class PlainQueues:
             if old.life[:2] == new.life[:2]
         ]
         others = sum(other.filters() for other in self.known.values() if other is not queue)
-        if queue.believed(now_ms) > pull.from_offset:
+        if queue.reported_or_hinted(now_ms) > pull.from_offset:
             answers.append(self._end(pull.queue.key, new, "arrival", now_ms))
         elif (
             len(queue.holds) >= self.limits.max_holds_per_queue
@@ -197,7 +197,7 @@ class PlainQueues:
     def _answer(self, queue: PlainQueue, held: Held, reason: str, now_ms: int) -> Answer:
         pull = held.pull
         next_offset = pull.from_offset
-        if queue.open and pull.from_offset > queue.believed(now_ms):
+        if queue.open and pull.from_offset > queue.reported_or_hinted(now_ms):
             next_offset = queue.end
         next_offset = max(next_offset, queue.end)
         if reason == "truncated":

@@ -9,8 +9,8 @@ from wakeroll_model.config import DEFAULT_LIMITS, Limits
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.events import Arrival, Cancel, Pull, QueueEvent, Tick
 from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.pull_machine import step
 from wakeroll_model.queue import Queue
-from wakeroll_model.queue_machine import step
 from wakeroll_model.shard_clock import Moment
 from wakeroll_model.shard_load import NOTHING, Load
 
@@ -99,15 +99,13 @@ class Play:
         for later_ms, event in plan or ():
             self.step(event, later_ms)
 
-    def step(
-        self, event: QueueEvent, later_ms: int = 0, elsewhere: Load = NOTHING, authoritative: bool = True
-    ) -> list[AnyDecision]:
+    def step(self, event: QueueEvent, later_ms: int = 0, elsewhere: Load = NOTHING) -> list[AnyDecision]:
         """Let an event happen, so much later than the one before; `elsewhere`: what other queues have."""
         self.now_ms += later_ms
         if not isinstance(event, Tick) and event.queue != ORDERS:
             return []
         moment = Moment(self.now_ms, self.now_ms, True)
-        decisions = step(self.queue, event, moment, elsewhere + self.queue.load, authoritative, self.limits)
+        decisions = step(self.queue, event, moment, elsewhere + self.queue.load, self.limits)
         for decision in decisions:
             decision.at_ms = self.now_ms
         self.decisions += decisions

@@ -31,7 +31,7 @@ def _planted(
 
 PLANTED = (
     _planted("no self-fence", "A queue is read by one process at most.", "client",
-      "        return now_ms > self._patient_until_ms", "        return False", "E", "both read"),
+      "        return now_ms > self.patient_until_ms", "        return False", "E", "both read"),
     _planted("a loss of state is not waited out", "After a loss of state, too.", "handover",
       "    if group.loss is not None:\n        return NOBODY\n    room = assignment", "    room = assignment", "C", "both read"),
     _planted("released while it drains", "A queue is drained before another process has it.", "releases",
@@ -50,8 +50,8 @@ PLANTED = (
       "    if ended := instances.find_ended(group, beat.client_id, beat.instance_id):", "    if ended := None:", "E", "life that ended|live instance .* has ended"),
     _planted("who goes keeps its queues", "The machine never fails.", "membership",
       "    freed = sharing_of(turn.group).leave(turn, client_id, how)\n", "    freed = NOTHING\n", "E", "machine fails|in the map or in the member"),
-    _planted("offsets go back", "A committed offset only grows, but for a reset.", "offsets",
-      "        goes_back = is_news and offset < before\n", "        is_news, goes_back = True, False\n", "D", "was committed up to|expected more than", 5),
+    _planted("offsets go back", "A committed offset only grows, but for a reset.", "commits",
+      "        lost_tail = is_news and offset < before\n", "        is_news, lost_tail = True, False\n", "D", "was committed up to|expected more than", 5),
     _planted("done before it is done", "No message is left out.", "client_queues",
       "        held.done = offset\n        return True", "        held.done = offset + 1\n        return True", "D", "is not handled yet", 5),
     _planted("reading does not count", "What a process reads and may hand out counts.", "client_queues",
@@ -75,7 +75,7 @@ PLANTED = (
     _planted("a silence counts as a minute", "Time counts as far as ticks show it.", "shard_clock",
       "line.at_ms + min(max(since_ms, 0), most_ms)", "line.at_ms + (60_000 if since_ms > 5_000 else max(since_ms, 0))", "G", "both read", 5),
     _planted("an old epoch is deaf", "A member is deaf after two sessions with evidence, and not before.", "rounds",
-      "    return 0 <= member.unheard_since_ms < now_ms - DEAF_SESSIONS * group.session_of(member)", "    return True", "F", "both read", 5, heal=False),
+      "    return 0 <= member.lagging_since_ms < now_ms - LAGGING_SESSIONS * group.session_of(member)", "    return True", "F", "both read", 5, heal=False),
     _planted("newcomers to a broadcast get nothing", "Everybody reads all.", "broadcasting",
       "    _give(turn, client_id)\n    return sending(", "    return sending(", "H", "never well"),
     _planted("a kicked client comes back too early", "Who is kept out is no member before its time.", "kicks",

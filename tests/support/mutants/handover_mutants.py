@@ -28,7 +28,7 @@ MUTANTS = (
       "        grant(turn, queue, client_id, group.epoch)\n        clients.add(client_id)",
       "        grant(turn, queue, client_id, group.epoch)", COMING),
     M("not told to give up", "Who must give up a queue is told.", "ownership",
-      "timeout_ms, was_reset=unheard)\n            owners.add(client_id)", "timeout_ms, was_reset=unheard)", COMING),
+      "timeout_ms, was_reset=missed)\n            owners.add(client_id)", "timeout_ms, was_reset=missed)", COMING),
     M("not told again", "A member is told again if it shows an epoch behind the last one sent.",
       "releases", "    client = frozenset((beat.client_id,)) if member.sent_epoch >= 0 else NOBODY\n", "    client = frozenset()\n", SKIPPED),
     M("what comes free is given to nobody", "Grants that follow a release wait for nothing.",

@@ -189,9 +189,9 @@ MUTANTS = (
     Mutant(
         name="a member of a broadcasting group starts where another one has read to",
         rule="each member of a broadcasting group receives all messages",
-        module="own_offsets",
-        old="    own, member = group.own_offsets[client_id], group.members[client_id]\n",
-        new="    own, member = group.own_offsets[min(group.own_offsets)], group.members[client_id]\n",
+        module="broadcast_offsets",
+        old="    own, member = group.broadcast_offsets[client_id], group.members[client_id]\n",
+        new="    own, member = group.broadcast_offsets[min(group.broadcast_offsets)], group.members[client_id]\n",
         world={"is_rough": True, "mode": "broadcasting", "watchers": (), "only": ("join", "produce", "leave")},
     ),
 )

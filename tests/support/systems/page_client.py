@@ -39,6 +39,9 @@ class PageClient:
         self._host = urlsplit(address).netloc
         self.origin = f"http://{self._host}"
         self.cookie = ""
+        """The session."""
+        self.login_cookie = ""
+        """The login that is under way at an identity provider."""
 
     def get(self, path: str, **headers: str) -> Answer:
         return self._request("GET", path, None, headers)
@@ -56,13 +59,17 @@ class PageClient:
     def _request(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> Answer:
         connection = http.client.HTTPConnection(self._host, timeout=120)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        if self.cookie:
-            sent["Cookie"] = self.cookie
+        if cookies := [one for one in (self.cookie, self.login_cookie) if one]:
+            sent["Cookie"] = "; ".join(cookies)
         connection.request(method, path, body, sent)
         response = connection.getresponse()
         answer = Answer(response.status, response.headers, response.read().decode())
         connection.close()
         for given in response.headers.get_all("set-cookie") or ():
             pair = given.partition(";")[0]
-            self.cookie = "" if pair.endswith('=""') else pair
+            value = "" if pair.endswith(('=""', "=null")) else pair
+            if pair.startswith("wakeroll-login="):
+                self.login_cookie = value
+            else:
+                self.cookie = value
         return answer

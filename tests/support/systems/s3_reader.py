@@ -9,8 +9,8 @@ import os
 import sys
 from collections.abc import Callable
 
+from wakeroll_pipeline.cli.settings_sources import load
 from wakeroll_pipeline.ledger.delta_files import REMOTE, connected, open_delta
-from wakeroll_pipeline.settings import load
 from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Place
 

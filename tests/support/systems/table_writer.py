@@ -20,9 +20,9 @@ from wakeroll.errors import WakerollError
 from wakeroll_model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.tables import path_of
-from wakeroll_pipeline.recovery import record_turn
+from wakeroll_pipeline.recovery import write_turn
 from wakeroll_pipeline.recovery.checkpoint_state import last_batch, progress_of
-from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.deciding_queries import RECORD
 from wakeroll_pipeline.runtime.process_locks import process_locks
 from wakeroll_pipeline.settings import Settings
@@ -63,7 +63,7 @@ def write(settings: Settings, home: Path, name: str, stops: Callable[[str], None
         while not locks.has_turn():
             time.sleep(_PAUSE_S)
         stops("turn")
-        turn = Turn(settings, locks.turn_lease)
+        turn = WriteTurn(settings, locks.turn_lease)
         stops("checkpoint")
         turn.forget_earlier()
         checkpoint = settings.checkpoint(turn.checkpoint)
@@ -124,7 +124,7 @@ def main() -> int:
 
         setattr(module, function, stop_first)
 
-    stopping(record_turn, "turn_number", "number")
+    stopping(write_turn, "turn_number", "number")
     stopping(table_fence, "_raise", "fence")
     stopping(arrow_sink, "write_deltalake", "append")
     try:

@@ -206,9 +206,9 @@ def _uncovered(ledger: DuckLedger, table: Table, source: str, covered: Covered, 
 
 def _where(span: Span) -> str:
     ends = list(span.line.positions.items())
-    said = [f"{stream} from {span.after.get(stream, -1) + 1} to {last}" for stream, last in ends[:_NAMED]]
+    spans = [f"{stream} from {span.after.get(stream, -1) + 1} to {last}" for stream, last in ends[:_NAMED]]
     more = f" and {len(ends) - _NAMED} more" if len(ends) > _NAMED else ""
-    return ", ".join(said) + more
+    return ", ".join(spans) + more
 
 
 _NAMED = 3

@@ -21,7 +21,7 @@ from wakeroll_model.decision_rules import (
     NumberingRule,
     OffsetRule,
     OwnershipRule,
-    TellingRule,
+    RevocationRule,
     Violation,
 )
 from wakeroll_model.decisions import AnyDecision, Cause, Decision, Handover, Membership, Offset
@@ -76,7 +76,7 @@ OF_DECISIONS = (
     ),
     Question(
         rows_rule("decisions.telling", "a live member loses a queue only after its revocation was sent"),
-        TellingRule,
+        RevocationRule,
         reads_words=True,
     ),
     Question(rows_rule("decisions.growth", _GROWTH), OffsetRule),

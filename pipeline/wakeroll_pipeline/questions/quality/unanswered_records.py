@@ -14,7 +14,7 @@ from wakeroll_model.events import Pull, Tick
 from wakeroll_model.records import Record, kind_of_topic, read_event
 from wakeroll_model.rows import EVENTS
 from wakeroll_model.shard_clock import ShardClock
-from wakeroll_model.signing import Admitted, OnRecord, Role, Signers, admit, new_signers
+from wakeroll_model.signing import OnRecord, Role, Signers, admit, new_signers
 from wakeroll_pipeline.questions.quality.ordered_rows import Frames, frames_of, in_order, never_null, rows_of
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
         event = read_event(record, partitions=1)
         signers = signers or new_signers(record.offset)
         # A copied tick does not advance the clock.
-        is_tick = isinstance(event, Tick) and isinstance(admit(record, event, OnRecord(), signers), Admitted)
-        now_ms = clock.read(record.timestamp_ms, event if is_tick and isinstance(event, Tick) else None).now_ms
+        tick = admit(record, event, OnRecord(), signers) if isinstance(event, Tick) else None
+        now_ms = clock.read(record.timestamp_ms, tick if isinstance(tick, Tick) else None).now_ms
         where = record.topic, int(row.partition)
         if isinstance(event, Pull):
             number = int(event.request_id.rpartition(":")[2])
@@ -89,7 +89,7 @@ def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
             if number > newest.get(life, -1):
                 newest[life] = number
                 heapq.heappush(held, (now_ms + event.timeout_ms, record.offset, event))
-        elif is_tick:
+        elif isinstance(tick, Tick):
             while held and held[0][0] <= now_ms:
                 _, offset, pull = heapq.heappop(held)
                 why = f"pull {pull.request_id} of {pull.client_id}, due at offset {record.offset}"

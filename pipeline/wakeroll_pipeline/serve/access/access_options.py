@@ -24,17 +24,19 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
     """Header in which a trusted proxy names the user; empty: none."""
     trusted_proxies: str = ""
     """Addresses and networks of the proxies, separated by commas."""
+    oidc: Path | None = None
+    """File of an identity provider that logs users in; None: none does."""
     require_login: bool = False
     """Whether reading needs a login too."""
     public_url: str = ""
     """Address under which browsers open the page, if a proxy changes it; empty: the address that requests name."""
     insecure_http: bool = False
-    """Whether passwords may be sent over unencrypted connections."""
+    """Whether logins may be sent over unencrypted connections."""
 
     @property
     def has_login(self) -> bool:
         """Whether users can be known."""
-        return self.auth_file is not None or bool(self.auth_header)
+        return self.auth_file is not None or self.oidc is not None or bool(self.auth_header)
 
     @property
     def public_host(self) -> str:
@@ -60,7 +62,7 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
             return
         if not self.has_login:
             raise InvalidUsage(
-                "--allow-changes needs a login: use --auth-file, or --auth-header with --trusted-proxies"
+                "--allow-changes needs a login: use --auth-file, --oidc, or --auth-header with --trusted-proxies"
             )
         if not settings.bootstrap:
             raise InvalidUsage("--allow-changes needs brokers: use --bootstrap; the tables alone cannot be changed")
@@ -80,12 +82,14 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
             raise InvalidUsage("--auth-header needs --trusted-proxies: anybody else could set the header too")
         if self.require_login and not self.has_login:
             raise InvalidUsage(
-                "--require-login needs a login: use --auth-file, or --auth-header with --trusted-proxies"
+                "--require-login needs a login: use --auth-file, --oidc, or --auth-header with --trusted-proxies"
             )
-        has_passwords = self.auth_file is not None and not self.auth_header
-        if has_passwords and not is_loopback(host) and not proxies and not self.insecure_http:
+        if self.oidc is not None and self.auth_header:
+            raise InvalidUsage("--oidc and --auth-header exclude each other: one of them says who a user is")
+        has_sessions = (self.auth_file is not None or self.oidc is not None) and not self.auth_header
+        if has_sessions and not is_loopback(host) and not proxies and not self.insecure_http:
             raise InvalidUsage(
-                f"passwords would be sent to {host} unencrypted; put a proxy with https in front of the page and name "
+                f"logins would be sent to {host} unencrypted; put a proxy with https in front of the page and name "
                 "it in --trusted-proxies, or accept the risk with --insecure-http"
             )
 

@@ -1,13 +1,14 @@
 """The wall: with it, pages, events and JSON are for known users only."""
 
 from starlette.requests import HTTPConnection
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from wakeroll_pipeline.serve.access.gate import Gate
-from wakeroll_pipeline.serve.access.login_pages import login_address
+from wakeroll_pipeline.serve.access.login_pages import CALLBACK_PATH, OIDC_PATH, leading_to, login_address
+from wakeroll_pipeline.serve.site_paths import own_path
 
-OPEN_PATHS = ("/healthz", "/readyz", "/metrics", "/login")
+OPEN_PATHS = ("/healthz", "/readyz", "/metrics", "/login", OIDC_PATH, CALLBACK_PATH)
 """Probes and Prometheus do not log in."""
 
 
@@ -30,16 +31,15 @@ class LoginWall:
 
     def _refuse(self, connection: HTTPConnection) -> Response:
         path = connection.url.path
-        is_page = not path.startswith(("/api/", "/events/")) and connection.scope["method"] in ("GET", "HEAD")
-        if is_page and self._gate.users is not None:
+        is_page = not own_path(path).startswith(("/api/", "/events/")) and connection.scope["method"] in ("GET", "HEAD")
+        if is_page and self._gate.has_form:
             login = login_address(f"{path}?{connection.url.query}".rstrip("?"))
             if connection.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
                 # A browser does not send the cookie when a link of another site is followed. It does when this page
                 # leads to the login, which knows the user then.
-                refresh = f'<meta http-equiv="refresh" content="0;url={login}">'
-                return HTMLResponse(f"<!doctype html><title>wakeroll</title>{refresh}")
+                return leading_to(login)
             return RedirectResponse(login, 303)
-        status = 401 if self._gate.users is not None else 403
+        status = 401 if self._gate.has_form else 403
         return PlainTextResponse(f"{self._gate.why_unknown(connection)}\n", status)
 
 

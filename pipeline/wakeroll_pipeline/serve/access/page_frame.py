@@ -22,9 +22,9 @@ class Frame(Struct, frozen=True, kw_only=True):
     rights: Rights = Rights()
     """Rights of the user; all, if it is not known, because the login comes first."""
 
-    def offers_change(self, group_id: str) -> bool:
-        """Return whether the page leads to the changes of a group."""
-        return self.may_change and not self.rights.lack("operator", group_id)
+    def offers_change(self, group_id: str, deployment: str) -> bool:
+        """Return whether the page leads to the changes of a group of a deployment."""
+        return self.may_change and not self.rights.lack("operator", group_id, deployment)
 
 
 def frame_of(gate: Gate | None, request: Request, may_change: bool) -> Frame:
@@ -33,8 +33,9 @@ def frame_of(gate: Gate | None, request: Request, may_change: bool) -> Frame:
         return Frame()
     visitor = gate.visitor(request)
     if visitor is None:
-        path = f"{request.url.path}?{request.url.query}".rstrip("?") if request.method == "GET" else "/"
-        login = login_address(path) if gate.users is not None and request.url.path != "/login" else ""
+        is_login = request.url.path == "/login" or request.url.path.startswith("/login/")
+        path = "/" if is_login or request.method != "GET" else f"{request.url.path}?{request.url.query}".rstrip("?")
+        login = login_address(path) if gate.has_form and request.url.path != "/login" else ""
         return Frame(login=login, may_change=may_change)
     token = gate.tokens.new(visitor.session_id) if visitor.can_log_out else ""
     return Frame(name=visitor.name, logout_token=token, may_change=may_change, rights=visitor.rights)

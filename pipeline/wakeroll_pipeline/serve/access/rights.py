@@ -1,12 +1,12 @@
 """The rights of a user of the page: a role, and the groups for which it counts."""
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
 from msgspec import Struct
 
 from wakeroll.errors import InvalidUsage
-from wakeroll.name_lists import matches_any
 
 Role = Literal["viewer", "operator", "administrator"]
 """Each role may do what the ones before it may. A viewer changes nothing; an operator resets offsets, skips messages,
@@ -21,20 +21,28 @@ class Rights(Struct, frozen=True, kw_only=True):
 
     role: Role = "administrator"
     groups: tuple[str, ...] = ("*",)
-    """Patterns with ``*`` and ``?`` of the names of groups that the user may change."""
+    """Patterns with ``*`` and ``?`` of the names of groups that the user may change. A pattern like ``prod/orders-*``
+    is for one of several deployments; no group has a name with a slash."""
 
-    def lack(self, needed: Role, group_id: str | None = None) -> str:
+    def lack(self, needed: Role, group_id: str | None = None, deployment: str = "") -> str:
         """Return what a user lacks for a change, in words; empty if nothing is lacking.
 
         Args:
             needed: lowest role that may make the change.
             group_id: the group that it concerns; None: any.
+            deployment: name of its deployment, if the site shows several.
         """
         if ROLES.index(self.role) < ROLES.index(needed):
             return f"your role is {self.role}; this needs the role {needed}"
-        if group_id is not None and not matches_any(group_id, self.groups):
-            return f"you may change the groups {', '.join(self.groups)}; {group_id} is none of them"
+        if group_id is not None and not any(_covers(one, group_id, deployment) for one in self.groups):
+            named = f"{group_id} of the deployment {deployment}" if deployment else group_id
+            return f"you may change the groups {', '.join(self.groups)}; {named} is none of them"
         return ""
+
+
+def _covers(pattern: str, group_id: str, deployment: str) -> bool:
+    where, slash, name = pattern.rpartition("/")
+    return fnmatchcase(group_id, name) and (not slash or fnmatchcase(deployment, where))
 
 
 def rights_of(role: object, groups: object) -> Rights:

@@ -2,12 +2,13 @@
 
 import base64
 import binascii
-import hmac
 import secrets
 import time
 from collections import OrderedDict
+from hashlib import sha256
 
 import msgspec
+from itsdangerous import BadSignature, Signer
 from msgspec import Struct
 
 SESSION_S = 8 * 3_600
@@ -24,8 +25,10 @@ class Session(Struct, frozen=True, kw_only=True):
     name: str
     until_s: int
     """End of the session (epoch s)."""
-    seal: str
+    seal: str = ""
     """Fingerprint of the user's entry at the login: a new password ends the session."""
+    role: str = ""
+    """Role at the identity provider by which the user has rights; empty if a password began the session."""
 
 
 class Sessions:
@@ -33,26 +36,22 @@ class Sessions:
 
     def __init__(self, secret: bytes) -> None:
         """Prepare; `secret` is random and never leaves this process."""
-        self._key = hmac.digest(secret, b"session", "sha256")
+        self._signer = Signer(secret, "session", key_derivation="hmac", digest_method=sha256)
         self._ended: OrderedDict[str, int] = OrderedDict()
 
-    def begin(self, name: str, seal: str) -> str:
-        """Return the cookie of a new session."""
-        until_s = int(time.time()) + SESSION_S
-        session = Session(session_id=secrets.token_hex(16), name=name, until_s=until_s, seal=seal)
-        body = base64.urlsafe_b64encode(msgspec.json.encode(session))
-        return f"{body.decode()}.{self._sign(body)}"
+    def begin(self, name: str, seal: str = "", *, role: str = "", length_s: int = SESSION_S) -> str:
+        """Return the cookie of a new session, which ends after a time (s)."""
+        until_s = int(time.time()) + length_s
+        session = Session(session_id=secrets.token_hex(16), name=name, until_s=until_s, seal=seal, role=role)
+        return self._signer.sign(base64.urlsafe_b64encode(msgspec.json.encode(session))).decode()
 
     def read(self, cookie: str) -> Session | None:
         """Return the session of a cookie; None if it was not signed here, has expired, or was ended."""
-        body, _, signature = cookie.partition(".")
-        if len(cookie) > _MOST_CHARACTERS or not cookie.isascii():
-            return None
-        if not hmac.compare_digest(self._sign(body.encode()), signature):
+        if len(cookie) > _MOST_CHARACTERS:
             return None
         try:
-            session = msgspec.json.decode(base64.urlsafe_b64decode(body), type=Session)
-        except (msgspec.MsgspecError, binascii.Error):
+            session = msgspec.json.decode(base64.urlsafe_b64decode(self._signer.unsign(cookie)), type=Session)
+        except (BadSignature, msgspec.MsgspecError, binascii.Error):
             return None
         return session if session.until_s > time.time() and session.session_id not in self._ended else None
 
@@ -64,6 +63,3 @@ class Sessions:
         self._ended[session.session_id] = session.until_s
         if len(self._ended) > MOST_ENDED:
             self._ended.popitem(last=False)
-
-    def _sign(self, body: bytes) -> str:
-        return hmac.digest(self._key, body, "sha256").hex()

@@ -32,6 +32,7 @@ from wakeroll_pipeline.serve.changes.plan_summary import PlanSummary, summary_of
 from wakeroll_pipeline.serve.form_body import fields_of
 from wakeroll_pipeline.serve.page_regions import PageRegions, Regions
 from wakeroll_pipeline.serve.page_renderer import Renderer
+from wakeroll_pipeline.serve.site_paths import base_of
 from wakeroll_pipeline.serve.templating import link
 
 JOB_REGIONS = ("status", "outcome")
@@ -255,7 +256,7 @@ class ChangePages:
 
     def _run(self, job: Job, work: Callable[[], Result]) -> Response:
         self.jobs.begin(job, work)
-        return RedirectResponse(f"/changes/{job.job_id}", 303)
+        return RedirectResponse(f"{self._base}/changes/{job.job_id}", 303)
 
     # --- the state of a change ---
 
@@ -267,7 +268,7 @@ class ChangePages:
         if job is None:
             raise Refused("this change is not known any more; the group's page shows its effect", 404)
         regions = self._job_regions(job)
-        events = f"/events/changes/{job.job_id}"
+        events = f"{self._base}/events/changes/{job.job_id}"
         return self._render(request, "change/job.html", job=job, regions=regions, events=events)
 
     def job_regions(self, request: Request) -> Callable[[], Regions | None]:
@@ -285,6 +286,10 @@ class ChangePages:
 
     # --- helpers ---
 
+    @property
+    def _base(self) -> str:
+        return base_of(self._regions.deployment)
+
     def _visitor(self, request: Request, needed: Role) -> Visitor | None:
         """Return the user who asks for a form of a group; None if it is not known.
 
@@ -293,7 +298,15 @@ class ChangePages:
         """
         if self._gate.visitor(request) is None:
             return None
-        return self._gate.known_with(request, needed, request.path_params["group_id"])
+        return self._known_with(request, needed)
+
+    def _known_with(self, request: Request, needed: Role) -> Visitor:
+        """Return the user who sent a request, if this user has the rights for a change of its group.
+
+        Raises:
+            Refused: the user is not known, or lacks a right.
+        """
+        return self._gate.known_with(request, needed, request.path_params["group_id"], self._regions.deployment)
 
     async def _sent_form(self, request: Request, needed: Role) -> tuple[Visitor, Mapping[str, str]]:
         """Return the user and the fields of a form that this page has sent, once.
@@ -302,7 +315,7 @@ class ChangePages:
             Refused: the user is not known, or lacks a right, or the form comes from elsewhere, or was sent before.
         """
         self._gate.check_origin(request)
-        visitor = self._gate.known_with(request, needed, request.path_params["group_id"])
+        visitor = self._known_with(request, needed)
         fields = await fields_of(request)
         token = fields.get("token", "")
         try:
@@ -312,7 +325,7 @@ class ChangePages:
             if job is None:
                 raise
             # As after a double click: the user needs the change that the first form began.
-            raise Refused(str(refused), refused.status, f"/changes/{job.job_id}") from None
+            raise Refused(str(refused), refused.status, f"{self._base}/changes/{job.job_id}") from None
         return visitor, fields
 
     async def _plan(
@@ -410,7 +423,7 @@ class ChangePages:
 
     def _unknown(self, request: Request) -> Response:
         """Answer a request of an unknown user: show the login form, if there is one."""
-        if self._gate.users is None:
+        if not self._gate.has_form:
             raise Refused(self._gate.why_unknown(request), 403)
         path = link(request.url.path, **dict(request.query_params))
         return RedirectResponse(login_address(path), 303)

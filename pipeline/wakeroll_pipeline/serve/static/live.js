@@ -63,6 +63,7 @@ function update(event) {
 }
 
 function connect() {
+  if (!body.dataset.events) return; // a page that does not change
   if (source) source.close();
   heardAt = Date.now();
   const opened = new EventSource(body.dataset.events);
@@ -153,7 +154,7 @@ let extentAt = Date.now();
 async function extendSlider({ target: slider }) {
   if (Date.now() - extentAt < 5_000) return;
   extentAt = Date.now();
-  const answer = await fetch("/api/extent");
+  const answer = await fetch(`${body.dataset.base}/api/extent`);
   const { first_ms: first, last_ms: last } = answer.ok ? await answer.json() : {};
   if (!first) return;
   slider.min = first;
@@ -200,14 +201,14 @@ window.addEventListener("pagehide", () => source && source.close());
 window.addEventListener("pageshow", (event) => event.persisted && connect());
 
 setInterval(() => {
-  if (Date.now() - heardAt > QUIET_MS) {
+  if (source && Date.now() - heardAt > QUIET_MS) {
     connection("lost");
     connect();
   }
   showAges();
 }, 1000);
 
-if (body.dataset.events) connect();
+connect();
 showAges();
 
 const slider = document.getElementById("time");

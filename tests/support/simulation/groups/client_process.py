@@ -161,7 +161,7 @@ class Process:
             decision = self.world.inbox[self.client_id][number]
             self._inbox.read(offset, None, self.world.now_ms)
             if not (isinstance(decision, Assignment) and self.world.now_ms < self.skips_until_ms):
-                self._do(self.client.hear(decision, self.now_ms))
+                self._do(self.client.receive(decision, self.now_ms))
 
     def watch_inbox(self) -> None:
         """Compare the position with the end of the inbox, as the SDK does every 5 s."""

@@ -201,7 +201,7 @@ class World(AnyWorld[Plan]):
     def note_given(self, process: Process, reader: Reader) -> None:
         """A process knows where to begin."""
         give = reader.give
-        who = (process.scope, give.queue, give.instance_id, give.given)
+        who = (process.scope, give.queue, give.instance_id, give.assigned_epoch)
         self.seen.givings.append(Giving(*who, give.start, reader.next_offset, self.now_ms))
 
     def note_handed(self, process: Process, reader: Reader) -> None:
@@ -209,7 +209,7 @@ class World(AnyWorld[Plan]):
         give = reader.give
         if reader.taken:
             self.seen.handed_after_take.append((self.now_ms, process.group_id, give.queue, give.instance_id))
-        who = (process.client_id, give.instance_id, give.given)
+        who = (process.client_id, give.instance_id, give.assigned_epoch)
         handling = Handling(process.scope, give.queue, reader.next_offset, *who, self.now_ms)
         self.seen.handlings.append(handling)
         self._open[process.number, give.queue] = handling

@@ -57,7 +57,7 @@ def forge(world: "World", process: Process, how: int) -> None:
             life = f"{life}-before"
         case 2:
             # What is claimed from a coordinator that had lost its state counts as given in 0.
-            epoch = -1 if any(len(one.eras) > 1 for one in world.coordinators) else reader.give.given - 1
+            epoch = -1 if any(len(one.eras) > 1 for one in world.coordinators) else reader.give.assigned_epoch - 1
         case 3:
             client_id, life = STRANGER, f"{STRANGER}.0"
     everything = CommittedOffset(queue=queue, offset=world.ends.get(queue, 0) + 1)

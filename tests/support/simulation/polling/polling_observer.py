@@ -31,7 +31,7 @@ class Observer:
         """Take a record of the log."""
         said = end_offsets.read(record.value)
         if said is not None:
-            self._book.hear(said, self._world.now_ms)
+            self._book.receive(said, self._world.now_ms)
 
     def look(self) -> list[Arrival]:
         """Read the ends that are due; return what to report."""
@@ -47,4 +47,4 @@ class Observer:
 
     def miss(self, queue: Queue) -> None:
         """Hear that a report did not get into the log."""
-        self._book.unsaid(queue, self._world.now_ms)
+        self._book.mark_lost(queue, self._world.now_ms)

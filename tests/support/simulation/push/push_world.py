@@ -593,7 +593,7 @@ class SimulatedClient:
                 plan.rules,
                 SendBack(self._connection, GROUP, self._end),
                 orderly=plan.orderly,
-                on_revoked=None,
+                on_ended=lambda *_: None,
                 name=self.client_id,
                 clock=self._world.clock,
             )

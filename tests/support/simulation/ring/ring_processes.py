@@ -346,39 +346,121 @@ class RunProcess(ConsumerProcess):
 
 
 class PollProcess(ConsumerProcess):
-    """An application that calls `Consumer.poll`."""
+    """An application that calls `Consumer.poll` or `consume`, and may mark messages as done in any order."""
 
     kind = "poll"
 
+    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", tags: tuple[str, ...]) -> None:
+        super().__init__(world, name, group, tags)
+        self.way = Random(f"{world.plan.seed} way of {name}").choice(["poll", "consume", "marks"])
+        self._open: list[tuple[float, Call, Message]] = []
+        """Messages at work, each with the time at which it is done."""
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "marks_done": self.way == "marks"}
+
     def consume(self, consumer: Consumer) -> None:
-        rng = self.rng
-        while not self.is_leaving:
-            try:
-                timeout = rng.choice([0.0, 0.3, 1.0, 5.0])
-                began_s = self.world.scheduler.now_s
-                with self.interruptible():
-                    message = consumer.poll(timeout)
-                self.awaited("poll()", began_s, timeout + 12.0)
-                if message is None:
-                    self.sleep(0.05)
-                    continue
-                call, handled = self.begin([message]), list[Message]()
+        turn = {"poll": self._poll, "consume": self._consume, "marks": self._mark}[self.way]
+        try:
+            while not self.is_leaving:
                 try:
-                    self.sleep(rng.choice([0.0, 0.01, 0.2, 1.0]))
-                    self.hang()
-                    if self.world.is_calm or rng.random() >= self.fails / 2:
-                        handled.append(message)
-                finally:
-                    if not self.world.scheduler.is_over:
-                        self.world.truth.end(call, handled)
-                if not handled:
-                    consumer.put_back()
-                elif rng.random() < 0.1:
-                    consumer.commit(rng.choice([0.0, 1.0]))
-            except Interrupt as problem:
-                if self.style == "close":
-                    raise
-                self.say(f"polls again after {problem!r}")
+                    turn(consumer)
+                except Interrupt as problem:
+                    if self.style == "close":
+                        raise
+                    self.say(f"polls again after {problem!r}")
+            self._finish(consumer, NEVER_S)
+        finally:
+            if not self.world.scheduler.is_over:
+                for _, call, _message in self._open:
+                    self.world.truth.end(call, [])
+            self._open = []
+
+    def _poll(self, consumer: Consumer) -> None:
+        rng = self.rng
+        timeout = rng.choice([0.0, 0.3, 1.0, 5.0])
+        began_s = self.world.scheduler.now_s
+        with self.interruptible():
+            message = consumer.poll(timeout)
+        self.awaited("poll()", began_s, timeout + 12.0)
+        if message is None:
+            self.sleep(0.05)
+            return
+        call, handled = self.begin([message]), list[Message]()
+        try:
+            self.sleep(rng.choice([0.0, 0.01, 0.2, 1.0]))
+            self.hang()
+            if self.world.is_calm or rng.random() >= self.fails / 2:
+                handled.append(message)
+        finally:
+            if not self.world.scheduler.is_over:
+                self.world.truth.end(call, handled)
+        if not handled:
+            consumer.put_back()
+        elif rng.random() < 0.1:
+            consumer.commit(rng.choice([0.0, 1.0]))
+
+    def _consume(self, consumer: Consumer) -> None:
+        """Handle a batch of messages of several queues."""
+        rng = self.rng
+        timeout = rng.choice([0.0, 0.3, 1.0, 5.0])
+        began_s = self.world.scheduler.now_s
+        with self.interruptible():
+            batch = consumer.consume(rng.choice([1, 3, 20]), timeout)
+        self.awaited("consume()", began_s, timeout + 12.0)
+        if not batch:
+            self.sleep(0.05)
+            return
+        calls = [(self.begin([message]), message) for message in batch]
+        is_handled = False
+        try:
+            self.sleep(rng.choice([0.0, 0.01, 0.2, 1.0]))
+            self.hang()
+            is_handled = self.world.is_calm or rng.random() >= self.fails / 2
+        finally:
+            if not self.world.scheduler.is_over:
+                for call, message in calls:
+                    self.world.truth.end(call, [message] if is_handled else [])
+        if not is_handled:
+            consumer.put_back()
+        elif rng.random() < 0.2:
+            self._commit(consumer, rng.choice(batch))
+
+    def _commit(self, consumer: Consumer, message: Message) -> None:
+        """Commit in one of the ways that there are; everything that was delivered is handled."""
+        queue, offset = Queue(message.topic() or "", "", message.partition() or 0), message.offset() or 0
+        match self.rng.randrange(4):
+            case 0:
+                consumer.commit(self.rng.choice([0.0, 1.0]))
+            case 1:
+                consumer.commit(1.0, message=message)
+            case 2:
+                consumer.commit(1.0, offsets={queue: offset})
+            case 3:
+                consumer.commit(1.0, asynchronous=True, on_commit=lambda *_: self.say("a commit has ended"))
+
+    def _mark(self, consumer: Consumer) -> None:
+        """Begin with more messages, and finish some that were begun before, in another order."""
+        rng, scheduler = self.rng, self.world.scheduler
+        with self.interruptible():
+            batch = consumer.consume(rng.choice([1, 3]), rng.choice([0.0, 0.3]))
+        for message in batch:
+            self._open.append((scheduler.now_s + rng.choice([0.0, 0.3, 1.0]), self.begin([message]), message))
+        self.hang()
+        self.sleep(rng.choice([0.01, 0.2]))
+        with self.interruptible():
+            self._finish(consumer, scheduler.now_s)
+        if rng.random() < 0.1:
+            consumer.commit(rng.choice([0.0, 1.0]))
+
+    def _finish(self, consumer: Consumer, until_s: float) -> None:
+        """Finish the messages that are due."""
+        due = [one for one in self._open if one[0] <= until_s]
+        self.rng.shuffle(due)
+        for one in due:
+            self._open.remove(one)
+            self.world.truth.end(one[1], [one[2]])
+            consumer.done(one[2])
 
 
 class AsyncProcess(ConsumerProcess):

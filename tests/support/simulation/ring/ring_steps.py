@@ -51,7 +51,7 @@ def _stop(world: "RingWorld", rng: Random) -> str:
 
 def _pause(world: "RingWorld", rng: Random) -> str:
     member = _member(world, rng)
-    if member is None or member.consumer is None or not (queues := member.consumer.assignment()):
+    if member is None or member.consumer is None or not (queues := member.consumer.assignment(with_retries=True)):
         return ""
     queue = rng.choice(queues)
     member.consumer.pause([queue])
@@ -60,7 +60,7 @@ def _pause(world: "RingWorld", rng: Random) -> str:
 
 def _resume(world: "RingWorld", rng: Random) -> str:
     member = _member(world, rng)
-    if member is None or member.consumer is None or not (queues := member.consumer.assignment()):
+    if member is None or member.consumer is None or not (queues := member.consumer.assignment(with_retries=True)):
         return ""
     member.consumer.resume(queues)
     return member.name

@@ -318,7 +318,7 @@ class RingWorld:
         if self.modes[group.group_id] == "clustering":
             offsets = {"": {} if state is None else state.offsets}
         else:
-            known = {} if state is None else state.own_offsets
+            known = {} if state is None else state.broadcast_offsets
             names = [member.name for member in self.members(group)]
             offsets = {name: known[name].offsets if name in known else {} for name in names}
         topics = [*group.topics, *([retry_topic_of(group.group_id)] if has_retries else [])]
@@ -404,7 +404,7 @@ class RingWorld:
 def _resume(member: ConsumerProcess) -> None:
     consumer = member.consumer
     assert consumer is not None
-    reading = consumer.assignment()
+    reading = consumer.assignment(with_retries=True)
     if reading:
         consumer.resume(reading)
 

@@ -8,9 +8,9 @@ from tests.support.simulation.groups.checks.roll import Gathering, Present, Roll
 from wakeroll_model.config import (
     CLIENT_MARGIN_MS,
     DARK_MS,
-    DEAF_SESSIONS,
     GRACE_EVERY_MS,
     GRACE_MS,
+    LAGGING_SESSIONS,
     MAX_RIVALS,
     MIN_SESSION_MS,
     SESSION_TIMEOUT_MS,
@@ -240,7 +240,7 @@ def _unproved(evidence: Evidence, group: Gathering, fenced: Fenced, page: Page) 
         for one in evidence.told[member.life]
         if one.epoch > member.said.epoch and isinstance(one.round, int) and one.cause.offset < page.offset
     ]
-    least_ms = DEAF_SESSIONS * group.number("session_timeout_ms") - CLIENT_MARGIN_MS - TOLERANCE_MS
+    least_ms = LAGGING_SESSIONS * group.number("session_timeout_ms") - CLIENT_MARGIN_MS - TOLERANCE_MS
     if missed and page.at_ms - min(missed) < least_ms:
         yield (
             f"{member.life} shows epoch {member.said.epoch} and is evicted {page.at_ms - min(missed)} ms after the "

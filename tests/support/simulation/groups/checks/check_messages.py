@@ -264,7 +264,7 @@ def _own_excuse(evidence: Evidence, scope: str, before: Handling, handling: Hand
 def _was_kept(evidence: Evidence, before: Handling) -> bool:
     """Whether a life had a giving of a queue to its end; else its final commit came too late, the topic being gone."""
     giving = before.queue, before.given
-    had = [giving in [(one.queue, one.given) for one in told.queues] for told in evidence.told[before.life]]
+    had = [giving in [(one.queue, one.assigned_epoch) for one in told.queues] for told in evidence.told[before.life]]
     return True in had and all(had[had.index(True) :])
 
 

@@ -85,7 +85,9 @@ def _misses_its_queue(handover: Handover, told: list[Assignment]) -> bool:
     """
     if handover.how == "first" and handover.epoch >= ERA_EPOCHS:
         return False
-    is_given = any((one.queue, one.given) == (handover.queue, handover.epoch) for each in told for one in each.queues)
+    is_given = any(
+        (one.queue, one.assigned_epoch) == (handover.queue, handover.epoch) for each in told for one in each.queues
+    )
     return not is_given and not any(handover.queue in each.revoke for each in told)
 
 
@@ -99,6 +101,8 @@ def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], li
     if newest is not None and offset.queue in newest.revoke:
         return False
     given = [
-        (one.queue, one.given) for each in told.get((offset.group_id, offset.client_id), []) for one in each.queues
+        (one.queue, one.assigned_epoch)
+        for each in told.get((offset.group_id, offset.client_id), [])
+        for one in each.queues
     ]
     return (offset.queue, offset.epoch) not in given

@@ -1,0 +1,121 @@
+"""What the consumers of a measurement handed out to their applications, by their own logs: see `bench.consumers`.
+
+All times are ns of the monotonic clock.
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.decision_reader import QueueId
+from wakeroll_pipeline.local.story_checks import Handled, doubly_owned
+
+
+class Delivery(NamedTuple):
+    """A message that a consumer handled."""
+
+    handled: Handled
+    delay_ms: int
+    """From the message's time to its handling."""
+
+
+class ConsumerLogs:
+    """The logs of several processes, read on as they grow."""
+
+    def __init__(self) -> None:
+        self.deliveries: dict[QueueId, list[Delivery]] = defaultdict(list)
+        """Those of one process are in order."""
+        self.last: dict[QueueId, Handled] = {}
+        """Queue -> its message that was handed out last."""
+        self.began: dict[Path, int] = {}
+        """Log -> when its consumer began."""
+        self.leaving: dict[Path, int] = {}
+        """Log -> when its consumer began to leave."""
+        self._offsets: dict[QueueId, set[int]] = defaultdict(set)
+        self._read: dict[Path, int] = {}
+        """Log -> bytes that were read."""
+
+    def follow(self, logs: Iterable[Path]) -> None:
+        """Read what was added."""
+        for path in logs:
+            for line in self._new_lines(path):
+                self._learn(path, line.split())
+
+    def in_order(self) -> list[Handled]:
+        """Return all messages by the time of their handling."""
+        every = (one.handled for of_queue in self.deliveries.values() for one in of_queue)
+        return sorted(every, key=lambda one: one.start_ns)
+
+    def missing(self, ends: Mapping[QueueId, int]) -> dict[QueueId, int]:
+        """Return the number of messages that nobody has handled, by queue; queues without any are left out.
+
+        Args:
+            ends: end offset of each queue; its first message has offset 0.
+        """
+        counts = {queue: end - len(self._offsets[queue]) for queue, end in ends.items()}
+        return {queue: count for queue, count in counts.items() if count}
+
+    def delays_ms(self, bounds_ns: Sequence[int]) -> list[list[int]]:
+        """Return the delays of first deliveries (ms) between each two bounds (monotonic ns, in order)."""
+        delays: list[list[int]] = [[] for _ in bounds_ns[1:]]
+        for of_queue in self.deliveries.values():
+            seen = set[int]()
+            for one in sorted(of_queue, key=lambda one: one.handled.start_ns):
+                place = bisect_left(bounds_ns, one.handled.start_ns) - 1
+                if one.handled.offset not in seen and 0 <= place < len(delays):
+                    delays[place].append(one.delay_ms)
+                seen.add(one.handled.offset)
+        return delays
+
+    def repeats(self) -> list[int]:
+        """Return when messages were handled again (monotonic ns), in order."""
+        found = []
+        for of_queue in self.deliveries.values():
+            seen = set[int]()
+            for one in sorted(of_queue, key=lambda one: one.handled.start_ns):
+                if one.handled.offset in seen:
+                    found.append(one.handled.start_ns)
+                seen.add(one.handled.offset)
+        return sorted(found)
+
+    def two_owners(self, grants: Mapping[QueueId, int]) -> list[QueueId]:
+        """Return the queues that two clients owned at the same time, sorted; see `doubly_owned`.
+
+        Args:
+            grants: number of times that each queue was assigned.
+        """
+        found = []
+        for (topic, queue_id), of_queue in self.deliveries.items():
+            handled = sorted((one.handled for one in of_queue), key=lambda one: one.start_ns)
+            if doubly_owned(handled, Counter({queue_id: grants.get((topic, queue_id), 0)})):
+                found.append((topic, queue_id))
+        return sorted(found)
+
+    def _learn(self, path: Path, fields: list[str]) -> None:
+        match fields:
+            case [_, "began", ns]:
+                self.began[path] = int(ns)
+            case [_, "leaving", ns]:
+                self.leaving[path] = int(ns)
+            case [client_id, topic, *numbers] if len(numbers) == 5:
+                queue_id, offset, start_ns, end_ns, delay_ms = map(int, numbers)
+                one = Handled(client_id, queue_id, offset, start_ns, end_ns)
+                self.deliveries[topic, queue_id].append(Delivery(one, delay_ms))
+                self._offsets[topic, queue_id].add(offset)
+                last = self.last.get((topic, queue_id), one)
+                self.last[topic, queue_id] = one if one.start_ns >= last.start_ns else last
+            case _:
+                raise ValueError(f"{path} has a line that is neither a message nor a mark: {fields}")
+
+    def _new_lines(self, path: Path) -> list[str]:
+        """Return the lines that were added since the last call; a line without its end is left for the next one."""
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(self._read.get(path, 0))
+            text = file.read()
+        complete = text[: text.rfind(b"\n") + 1]
+        self._read[path] = self._read.get(path, 0) + len(complete)
+        return complete.decode("ascii").splitlines()
