@@ -13,8 +13,8 @@ from wakeroll_model.coordinator_log.kafka_events import Progress, Source
 from wakeroll_model.coordinator_log.record_events import event_of, ids_of
 from wakeroll_pipeline.kafka_watch.commit_sampling import CommitSampler, RawRecord
 from wakeroll_pipeline.kafka_watch.watched_ledger import Told, WatchedLedger
-from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.questions.replay_here import replay_here
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink

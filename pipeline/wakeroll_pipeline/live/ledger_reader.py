@@ -383,7 +383,7 @@ def _begin_of(
 
 def _refuse_other_topics(archived: Set[str], topics: Topics) -> None:
     """Refuse an archived log of another deployment; without this, it would look as if nothing had been recorded."""
-    if archived and archived.isdisjoint(topics.control):
+    if archived and archived.isdisjoint((*topics.control, topics.kafka)):
         prefix = min(archived).rpartition(".")[0]
         raise InvalidUsage(f"these tables are of a deployment with the prefix {prefix!r}; use --prefix {prefix}")
 
