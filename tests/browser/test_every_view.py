@@ -136,6 +136,7 @@ def test_the_keyboard_alone_leads_from_the_deployments_to_a_change(site, open_pa
     tab_to(page, "prod")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Groups")
+    expect(page.locator("body")).to_have_attribute("data-connection", "open")  # the script runs
     page.keyboard.press("/")
     page.keyboard.type("billing")
     expect(page.locator("#groups tbody tr")).to_have_count(1)
