@@ -106,12 +106,14 @@ def test_a_restart_goes_on_without_a_gap_or_a_repetition(whole, tmp_path):
     assert opened(tmp_path).next_offsets == {0: 70, 1: 80, 2: 90}
 
 
-def test_decisions_that_a_crash_has_cut_off_are_made_again(whole, tmp_path, monkeypatch):
-    """Events are appended first, so the decisions about them can be made again."""
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("table", ["events", "decisions"])
+def test_what_a_failed_append_has_cut_off_is_made_again(whole, tmp_path, monkeypatch, table, is_closed):
+    """Also if the process ends in good order: its shards are ahead of the tables then, and no snapshot must say so."""
     ledger, append = opened(tmp_path), ArrowSink.append
 
     def full(sink: ArrowSink, found: object, path: Place, metadata: object = None) -> None:
-        if path.name == "decisions":
+        if path.name == table:
             raise OSError("the disk is full")
         append(sink, found, path, metadata)
 
@@ -119,9 +121,16 @@ def test_decisions_that_a_crash_has_cut_off_are_made_again(whole, tmp_path, monk
         fault.setattr(ArrowSink, "append", full)
         with pytest.raises(OSError, match="the disk is full"):
             ledger.append(told())
+    if is_closed:
+        ledger.close()
     assert rows(tmp_path, EVERYTHING) == []
-    assert opened(tmp_path).next_offsets == {0: 70, 1: 80, 2: 90}
+    again = opened(tmp_path)
+    if table == "events":
+        assert again.is_new
+        again.append(told())
+    assert again.next_offsets == ({} if table == "events" else {0: 70, 1: 80, 2: 90})
     assert rows(tmp_path, EVERYTHING) == rows(whole, EVERYTHING)
+    assert rows(tmp_path, "select count(*) from snapshots") == [(0,)]
 
 
 def commit(at_ms: int, group: bytes, topic: bytes, offset: int) -> RawRecord:

@@ -93,6 +93,15 @@ class GroupWatcher:
         """Watch until `stop` is set."""
         reader = OffsetsReader(self._connection, self._timeout)
         try:
+            self._watch(reader, stop)
+            self._append()  # not after an exception: a failed append must be followed by a new start
+        finally:
+            self._decoder.report()
+            reader.close()
+            self._ledger.close()
+
+    def _watch(self, reader: OffsetsReader, stop: threading.Event) -> None:
+        try:
             while not stop.is_set():
                 try:
                     partitions = self._begin(reader)
@@ -115,11 +124,6 @@ class GroupWatcher:
                 self._rules.interval_s,
             )
             self._describe_all(stop)
-        finally:
-            self._append()
-            self._decoder.report()
-            reader.close()
-            self._ledger.close()
 
     # --- by the record ---
 

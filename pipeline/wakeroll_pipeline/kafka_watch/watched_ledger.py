@@ -109,6 +109,8 @@ class WatchedLedger:
     def append(self, told: Iterable[Told]) -> int:
         """Apply events in order, and append them and what follows; return the number of decisions.
 
+        If it raises, the shards are ahead of the tables: only `close` may follow, and a new ledger makes it good.
+
         Args:
             told: the events; those that are about no group are applied to every shard.
         """
@@ -128,14 +130,18 @@ class WatchedLedger:
                 events.append(KafkaRecord(record.topic, partition, record.offset, one.at_ms, key, value))
                 decisions += self._published(partition, one.at_ms, decided)
                 self._unsaved[partition] = self._unsaved.get(partition, 0) + 1
-        self._write(events, decisions)
+        try:
+            self._write(events, decisions)
+        except BaseException:
+            self._unsaved.clear()  # a snapshot would hide from a restart what the tables lack
+            raise
         self._take_snapshots_if_due()
         if self._chains.is_due:
             self._chains.gather(self._sink.append)
         return len(decisions)
 
     def close(self) -> None:
-        """Take the last snapshots, and append the last lines of the chains."""
+        """Take the last snapshots, unless an append has failed, and append the last lines of the chains."""
         self._take_snapshots()
         self._chains.gather(self._sink.append)
 
