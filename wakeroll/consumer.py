@@ -1213,7 +1213,7 @@ class Consumer:
     def _refuse_if_left(self) -> None:
         """Reject calls of a forked process, or after `close` has returned; callbacks and calls at work may go on."""
         self._process.require()
-        if self._has_left:
+        if self._has_left and self._closer is None:
             self._refuse_if_closed()
 
     def _refuse_if_closed(self) -> None:

@@ -120,6 +120,23 @@ def test_an_asynchronous_commit_reports_its_end_in_a_later_call(broker):
     assert len(ended) == 2
 
 
+def test_a_callback_of_a_commit_during_close_may_call_what_a_closing_consumer_allows(broker):
+    """As callbacks about revoked queues may: the consumer is closed for others when `close` has returned."""
+    ended: list[bool] = []
+
+    def note(is_committed: bool, _offsets: dict[Queue, int]) -> None:
+        consumer.stop()
+        consumer.close()
+        ended.append(is_committed)
+
+    with consumer_of(broker) as consumer:
+        consumer.commit(asynchronous=True, on_commit=note)
+        consumer.commit(asynchronous=True, on_commit=note)
+    assert len(ended) == 2
+    with pytest.raises(InvalidUsage, match="this Consumer is closed"):
+        consumer.stop()
+
+
 def test_a_commit_during_run_has_neither_a_message_nor_offsets(broker):
     problems: list[str] = []
     ended: list[bool] = []
