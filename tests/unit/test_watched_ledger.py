@@ -19,6 +19,7 @@ from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.questions.replay_here import replay_here
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.storage.small_files import StorageFailed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "coordinator_log" / "records-4.4.0.jsonl"
 PARTITIONS = 4
@@ -119,7 +120,7 @@ def test_what_a_failed_append_has_cut_off_is_made_again(whole, tmp_path, monkeyp
 
     with monkeypatch.context() as fault:
         fault.setattr(ArrowSink, "append", full)
-        with pytest.raises(OSError, match="the disk is full"):
+        with pytest.raises(StorageFailed, match=rf"^cannot write to .*/{table}: the disk is full$"):
             ledger.append(told())
     if is_closed:
         ledger.close()

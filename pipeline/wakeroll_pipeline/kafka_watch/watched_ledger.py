@@ -3,8 +3,11 @@
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import count
 
+import pyarrow as pa  # type: ignore[import-untyped]
+from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
 from wakeroll.connection import Topics
@@ -39,8 +42,10 @@ from wakeroll_pipeline.operators.ledger_rows import (
     rows_of,
 )
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.parquet_files import STATES
-from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.storage.place import Folder, Place
+from wakeroll_pipeline.storage.small_files import StorageFailed
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +118,9 @@ class WatchedLedger:
 
         Args:
             told: the events; those that are about no group are applied to every shard.
+
+        Raises:
+            StorageFailed: a table cannot be written.
         """
         events: list[KafkaRecord] = []
         decisions: list[KafkaRecord] = []
@@ -137,13 +145,17 @@ class WatchedLedger:
             raise
         self._take_snapshots_if_due()
         if self._chains.is_due:
-            self._chains.gather(self._sink.append)
+            self._chains.gather(partial(_append, self._sink))
         return len(decisions)
 
     def close(self) -> None:
-        """Take the last snapshots, unless an append has failed, and append the last lines of the chains."""
+        """Take the last snapshots, unless an append has failed, and append the last lines of the chains.
+
+        Raises:
+            StorageFailed: a table cannot be written.
+        """
         self._take_snapshots()
-        self._chains.gather(self._sink.append)
+        self._chains.gather(partial(_append, self._sink))
 
     def _restore(self) -> None:
         decisions: list[KafkaRecord] = []
@@ -199,7 +211,7 @@ class WatchedLedger:
         for table, its in fresh.items():
             seen = self._newest[table.name]
             found = arrow_table(table.row, [one.row for one in its])
-            self._sink.append(found, self._warehouse / table.name, batch.as_metadata())
+            _append(self._sink, found, self._warehouse / table.name, batch.as_metadata())
             for one in its:
                 seen[one.stream] = max(one.position, seen.get(one.stream, NOWHERE))
 
@@ -226,4 +238,16 @@ class WatchedLedger:
             if self._unsaved.pop(partition, 0)
         ]
         if rows:
-            self._states.append(arrow_table(SnapshotRow, rows), self._warehouse / SNAPSHOTS.name)
+            _append(self._states, arrow_table(SnapshotRow, rows), self._warehouse / SNAPSHOTS.name)
+
+
+def _append(sink: ArrowSink, rows: pa.Table, table: Folder, metadata: Mapping[str, str] | None = None) -> None:
+    """Append rows to a table.
+
+    Raises:
+        StorageFailed: it cannot be written, for example because the disk is full.
+    """
+    try:
+        sink.append(rows, table, metadata)
+    except (DeltaError, OSError) as error:
+        raise StorageFailed(f"cannot write to {table}: {in_one_line(error)}") from error
