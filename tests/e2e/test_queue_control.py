@@ -194,7 +194,7 @@ def test_a_signal_handler_cannot_seek_during_run(consumer_of, topic):
     [
         (lambda consumer: consumer.pause([("payments", 0)]), "this consumer does not read payments-0 now"),
         (lambda consumer: consumer.seek(("payments", 0), 0), "this consumer does not read payments-0 now"),
-        (lambda consumer: consumer.committed(("payments", 0)), "this consumer does not read payments-0 now"),
+        (lambda consumer: consumer.position(("payments", 0)), "this consumer does not read payments-0 now"),
         (lambda consumer: consumer.seek(("payments", 0), -1), "offset is -1"),
         (lambda consumer: consumer.position("payments"), "queue is 'payments'; it must be a Queue, or a topic"),
     ],
@@ -204,3 +204,8 @@ def test_a_mistake_is_named(consumer_of, use, sentence):
         use(consumer_of())
 
     assert sentence in str(refused.value)
+
+
+def test_a_queue_that_nobody_has_committed_has_no_committed_offset(consumer_of):
+    """Of a queue that this consumer does not read, the decisions about the group are read."""
+    assert consumer_of().committed(("payments", 0)) is None
