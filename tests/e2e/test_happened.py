@@ -70,6 +70,7 @@ def test_events_follow_each_other_as_they_are_decided_each_once(coordinator, sin
         sink.wait_for(Membership, group_id=group_id, client_id="first", change="joined")
         with following(group_id, "--since", "20m", "--json", *where) as (process, said):
             wait_until(lambda: any("first: joined" in line for line in said), "the join before the start is printed")
+            wait_until(lambda: any("→ first" in line for line in said), "its first queues are printed")
             with member(coordinator, group_id, topic, "second"):
                 wait_until(lambda: any("first → second" in line for line in said), "the hand-over is printed")
             wait_until(lambda: any("second → first" in line for line in said), "the hand-over back is printed")
