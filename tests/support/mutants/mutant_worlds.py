@@ -19,6 +19,13 @@ SKIPPED = {**SMALL, "only": ("skip", "skip", "skip", "route", "leave", "crash")}
 CONFIGURED = {**SMALL, "session_ms": 45_000, "only": ("configure", "configure", "cut", "cut", "deaf", "skip", "zombie")}
 RESET = {**SMALL, "handling_ms": 300, "only": ("reset", "reset", "reset", "reset", "leave", "route", "crash")}
 """Offsets are set while commits are under way."""
+DELETED = {
+    **SMALL,
+    "is_raised": True,
+    "handling_ms": 300,
+    "only": ("delete",) * 6 + ("leave", "route", "crash", "wish"),
+}
+"""Offsets of topics are deleted, when nobody reads them and when somebody does."""
 FULL = {**SMALL, "only": ("full", "full", "leave", "crash", "restart", "other mode")}
 KICKED = {
     **SMALL,

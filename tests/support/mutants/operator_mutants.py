@@ -5,6 +5,7 @@
 from tests.support.mutants.mutant import Mutant
 from tests.support.mutants.mutant_worlds import (
     COMING,
+    DELETED,
     EVERYBODY,
     FORGED,
     JUNK,
@@ -71,6 +72,15 @@ MUTANTS = (
       "was_reset=missed)", "was_reset=False)", {**RESET, "settle_ms": 0, "only": ("skip",) * 20 + ("reset",) * 20 + ("leave", "crash", "wish", "route") * 4}),
     M("a reset may name anything", "A reset names queues that are there, or sets none.", "commits",
       "_unknown(turn, event) or sharing.wrong_reset(turn, event)", '""', {**RESET, "only": ("reset",) * 20}),
+    # --- deletions ---
+    M("offsets of a topic are deleted while it is read", "Offsets are deleted only while no member subscribes their topic.", "deletions",
+      "    if users:", "    if False:", DELETED),
+    M("a deleted offset stays", "After its offset was deleted, a queue is begun by policy.", "clustering_offsets",
+      "    offset = group.offsets.pop(queue, None)\n    if offset is None:\n        return\n    group.leader", "    offset = group.offsets.get(queue)\n    if offset is None:\n        return\n    group.leader", DELETED),
+    M("a deletion takes no epoch", "A deletion has an epoch of its own.", "deletions",
+      '    commits.begin_epoch(turn, "reset", len(queues), note)\n', "", DELETED),
+    M("a deletion that is repeated counts twice", "A repeated deletion is silent.", "turn",
+      "        if request_id in group.resets:", "        if False:", DELETED),
     # --- broadcasting ---
     M("who is away is not reset", "In broadcasting a reset sets the offsets of every client that is known.", "broadcasting",
       "    clients = sorted(turn.group.broadcast_offsets)\n", "    clients = sorted(turn.group.members)[:1]\n", EVERYBODY),

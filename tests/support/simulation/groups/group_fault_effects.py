@@ -242,6 +242,16 @@ def _fight(world: "World", fault: Fault) -> None:
     world.after(fault.amount, world.start_another, fault.who, until_ms)
 
 
+def _delete_offsets(world: "World", fault: Fault) -> None:
+    """Let the clients of a group subscribe the other topic only, delete offsets of this one, and let them come back."""
+    group_id, other = world.rng.choice(GROUPS), 3 - TOPICS.index(fault.who)
+    for name in world.plan.targets["client"]:
+        if name.partition("/")[0] == group_id:
+            world.change_wish(name, other)
+            world.after(fault.length_ms, world.change_wish, name, 1)
+    world.after(fault.length_ms * world.rng.randint(0, 110) // 100, world.operator.delete_offsets, group_id, fault.who)
+
+
 _HANDED_OVER_BY = (
     *(
         "crash",
@@ -325,6 +335,7 @@ _TO_THE_WORLD: Mapping[str, Effect] = {
     "configure": lambda world, fault: world.operator.configure(fault.who, fault.length_ms, fault.amount),
     "strategy": lambda world, fault: world.operator.set_strategy(fault.who, fault.amount),
     "reset": lambda world, fault: world.operator.reset(fault.who, fault.amount),
+    "delete": _delete_offsets,
     "kick": lambda world, fault: world.operator.kick(fault.who, fault.length_ms),
     "inspect": lambda world, fault: world.operator.inspect(fault.who),
     "rest": lambda world, fault: world.operator.pause(fault.who, fault.length_ms),

@@ -206,6 +206,11 @@ KINDS = {
     ),
     "strategy": Kind("an operator sets a group's strategy, maybe to one that fails", "group", amount=between(0, 99)),
     "reset": Kind("an operator sets a group's offsets, back or forth", "group", amount=between(0, 100)),
+    "delete": Kind(
+        "a group leaves a topic, an operator deletes offsets of it, soon or later, and the group comes back to it",
+        "topic",
+        length_ms=one_of(2_000, 10_000, 40_000),
+    ),
     "kick": Kind(
         "an operator kicks a client, which lives or not, and keeps it out for a while",
         length_ms=one_of(0, 0, 5_000, 60_000),

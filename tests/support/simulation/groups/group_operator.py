@@ -7,7 +7,7 @@ from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
 from tests.support.simulation.groups.known_strategies import PARAMS, UNKNOWN, by_percent
 from wakeroll_model import feature_levels
 from wakeroll_model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
-from wakeroll_model.events import Configure, GroupEvent, Inspect, Kick, Level, Pause, Reset, ResetOffset
+from wakeroll_model.events import Configure, Delete, GroupEvent, Inspect, Kick, Level, Pause, Reset, ResetOffset
 from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
@@ -118,6 +118,24 @@ class Operator:
             self._world.after(later_ms, self._append, event)
             if self._world.rng.random() < 0.3:
                 self._world.after(later_ms + self._world.rng.choice((0, 700)), self._append, event)
+
+    def delete_offsets(self, group_id: str, topic: str) -> None:
+        """Delete the offsets of some queues of a topic, which members may still subscribe; maybe say it twice."""
+        world = self._world
+        queues = world.observer.queues(topic)
+        if not queues:
+            return
+        self._requests += 1
+        event = Delete(
+            request_id=f"delete-{self._requests}",
+            group_id=group_id,
+            what="offsets",
+            queues=world.rng.sample(queues, world.rng.randint(1, len(queues))),
+            by="ops",
+        )
+        self._append(event)
+        if world.rng.random() < 0.3:
+            world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
 
     def _kick(self, name: str, **wanted: Any) -> Kick:
         self._requests += 1

@@ -54,7 +54,9 @@ def _not_as_it_should_be(evidence: Evidence) -> Iterator[tuple[str, str]]:
                     moved_ms = dict.fromkeys(roll.groups, clock_ms)
                 routes[page.event.topic] = page.event
             for decision in page.decisions:
-                if isinstance(decision, Offset):
+                if isinstance(decision, Offset) and decision.deleted:
+                    committed.pop((decision.group_id, decision.queue), None)
+                elif isinstance(decision, Offset):
                     committed[decision.group_id, decision.queue] = decision.offset
                 if isinstance(decision, Offset | Rebalance):
                     moved_ms[decision.group_id] = clock_ms

@@ -31,7 +31,7 @@ def _starts(evidence: Evidence) -> Iterator[Broken]:
     """5a. A giving begins at the committed offset of the moment when it was given: a commit's, or a reset's.
 
     Nobody else can commit before it is told.  Without a committed offset it begins by policy, and at first if the
-    queue was added to a topic that was consumed already.
+    queue was added to a topic that was consumed already; not after its offset was deleted.
     """
     added = _added(evidence)
     for one in evidence.seen.givings:
@@ -48,12 +48,13 @@ def _starts(evidence: Evidence) -> Iterator[Broken]:
         committed = None
         for offset in evidence.offsets.get((one.scope, one.queue), ()):
             if offset.seq <= given.seq:
-                committed = offset.offset
+                committed = None if offset.deleted else offset.offset
         if one.start.offset != committed:
             yield _wrong_start(one, f"{one.start.offset or one.start.policy}, {committed} is committed")
     for one in evidence.seen.givings:
         is_known = not evidence.has_eras(one.scope) and not evidence.is_twisted(one.scope, one.queue)
-        if one.start.policy == "last" and (one.scope, one.queue) in added and is_known:
+        was_deleted = any(offset.deleted for offset in evidence.offsets.get((one.scope, one.queue), ()))
+        if one.start.policy == "last" and (one.scope, one.queue) in added and is_known and not was_deleted:
             yield _wrong_start(one, "last; it was added to a topic that is consumed")
 
 
@@ -103,7 +104,8 @@ def _own_start(evidence: Evidence, one: Giving) -> Iterator[Broken]:
     for offset in evidence.offsets.get((one.scope, one.queue), ()):
         if offset.reset_by is not None and offset.epoch <= one.given:
             own = []
-        own.append(offset.offset)
+        if not offset.deleted:
+            own.append(offset.offset)
     if evidence.has_eras(one.scope):
         yield from _loose_start(evidence, one)
     elif one.start.offset is not None and one.start.offset not in own:
@@ -149,11 +151,12 @@ def _committed_unhandled(evidence: Evidence) -> Iterator[Broken]:
             if offset.shard != shard:
                 before, reset_epoch, shard = -1 if reset_epoch else before, 0, offset.shard  # a reset may be lost
             if offset.reset_by is not None:
-                before, reset_epoch = offset.offset, offset.epoch
+                before, reset_epoch = -1 if offset.deleted else offset.offset, offset.epoch
                 continue
             at_ms, event = evidence.world.broker.appended[offset.cause.partition][offset.cause.offset]
             life = event.instance_id if isinstance(event, Commit) else ""
-            begun = [one.offset for one in givings.get((scope, queue, life), ()) if one.at_ms <= at_ms]
+            its = givings.get((scope, queue, life), ())
+            begun = [one.offset for one in its if one.at_ms <= at_ms and one.given >= reset_epoch]
             since = before if before >= 0 else begun[0] if begun else offset.offset
             if evidence.has_eras(scope) and begun:  # what was committed may be lost, and where to begin is a policy
                 since = max(since, *begun)
@@ -186,6 +189,8 @@ def _lost(evidence: Evidence) -> Iterator[Broken]:
 def _missing(evidence: Evidence, scope: str, queue: Queue) -> str:
     offsets = evidence.offsets.get((scope, queue), [])
     reset_epoch = max((one.epoch for one in offsets if one.reset_by is not None), default=0)
+    if offsets and offsets[-1].deleted:
+        return ""  # nobody has committed since: where to begin is a policy
     committed = offsets[-1].offset if offsets else 0
     handlings = [one for one in evidence.handlings.get((scope, queue), ()) if one.to_ms >= 0]
     done = {one.offset for one in handlings if one.given >= reset_epoch}

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence
+from tests.support.simulation.groups.checks.roll import Roll
 from wakeroll_model import invariants
 from wakeroll_model.config import ERA_EPOCHS
-from wakeroll_model.decisions import Handover, Membership, Offset, Rebalance
-from wakeroll_model.events import Commit, Reset, Route
+from wakeroll_model.decisions import Handover, Membership, Offset, Rebalance, Rejected
+from wakeroll_model.events import Commit, Delete, Reset, Route
 from wakeroll_model.queue import Queue
 from wakeroll_model.topic_changes import BY as ROUTE
 
@@ -28,10 +29,12 @@ def check(evidence: Evidence) -> Iterator[Broken]:
             if offset.reset_by is None and offset.offset <= before:
                 says = f"the committed offset of {queue} goes from {before} to {offset.offset}"
                 yield Broken("not growing", evidence.at_ms(offset), says, queue, scope)
-            before = offset.offset
+            before = -1 if offset.deleted else offset.offset
     yield from _commits_of_others(evidence)
     for book in evidence.books:
         yield from _resets(book)
+        if book.era.number == 1:  # otherwise what was committed may be forgotten
+            yield from _deletions(book)
 
 
 def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
@@ -101,3 +104,41 @@ def _resets(book: Book) -> Iterator[Broken]:
         if not right or len(epochs) != bool(wanted):
             says = f"{event.request_id} wants {wanted}, and sets {set_to} in {len(epochs)} epochs"
             yield Broken(RULE, page.at_ms, says, event.offsets[0].queue, event.group_id)
+
+
+def _deletions(book: Book) -> Iterator[Broken]:
+    """A deletion takes a new epoch and deletes every offset that its queues have; not while a member subscribes them.
+
+    A repeated one is silent.
+    """
+    roll, done = Roll(book), set[tuple[str, str]]()
+    committed: dict[str, set[tuple[str, str, Queue]]] = {}
+    """Group -> mode, client (of broadcasting) and queue of its committed offsets."""
+    for page in book.pages:
+        if isinstance(page.event, Delete):
+            event, has = page.event, committed.get(page.event.group_id, set())
+            topics = {queue.topic for queue in event.queues}
+            readers = [name for name, one in roll.group(event.group_id).members.items() if one.topics & topics]
+            is_refused = any(isinstance(one, Rejected) for one in page.decisions)
+            is_repeated = (event.group_id, event.request_id) in done
+            counts = not (is_refused or readers or is_repeated)
+            gone = {_key(one) for one in page.decisions if isinstance(one, Offset)}
+            modes = {mode for mode, _, _ in gone}
+            wanted = {key for key in has if counts and key[0] in modes and key[2] in event.queues}
+            epochs = sum(isinstance(one, Rebalance) for one in page.decisions)
+            if gone != wanted or bool(gone) != counts or epochs != counts or (is_repeated and is_refused):
+                says = f"{event.request_id} is to delete {wanted}, and deletes {gone} in {epochs} epochs; for {readers}"
+                yield Broken(RULE, page.at_ms, says, event.queues[0], event.group_id)
+            if counts:
+                done.add((event.group_id, event.request_id))
+        for one in page.decisions:
+            if isinstance(one, Offset):
+                of_group = committed.setdefault(one.group_id, set())
+                (of_group.discard if one.deleted else of_group.add)(_key(one))
+            elif isinstance(one, Membership) and one.change == "forgotten":
+                committed.pop(one.group_id, None)
+        roll.take(page)
+
+
+def _key(offset: Offset) -> tuple[str, str, Queue]:
+    return offset.mode, offset.client_id if offset.mode == "broadcasting" else "", offset.queue

@@ -8,13 +8,14 @@ from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
 from tests.support.simulation.groups.known_strategies import careless
 from wakeroll_model.config import MAX_DETAIL
 from wakeroll_model.decisions import Offset, Rejected
-from wakeroll_model.events import Commit, Heartbeat, Inspect, Kick, Pause, Report, Reset, Tick, Unregister
+from wakeroll_model.events import Commit, Delete, Heartbeat, Inspect, Kick, Pause, Report, Reset, Tick, Unregister
 from wakeroll_model.queue import Queue
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.shard import Shard
 
 RULES = {
     Reset: ("reset",),
+    Delete: ("delete",),
     Kick: ("kick", "kicked", "mode", "limit"),
     Pause: ("pause",),
     Inspect: ("inspect",),
@@ -62,7 +63,8 @@ def _not_replayable(evidence: Evidence) -> Iterator[Broken]:
 
 def _rules(evidence: Evidence, book: Book, page: Page) -> tuple[str, ...]:
     """Return the rules by which an event may be rejected."""
-    if isinstance(page.event, Kick | Pause | Inspect | Report) and (evidence.plan.level_ms != 0 or book.era.number > 1):
+    is_newer = isinstance(page.event, Delete | Kick | Pause | Inspect | Report)
+    if is_newer and (evidence.plan.level_ms != 0 or book.era.number > 1):
         return (*RULES[type(page.event)], "type")  # below the level that has them; a loss of state loses the level too
     return RULES.get(type(page.event), ())
 
@@ -100,4 +102,5 @@ def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue],
                     if one.rule not in rules:
                         yield Broken("unaccounted", page.at_ms, f"{page.event} is rejected: {one.detail}")
         for offset in advanced:
-            newest[evidence.plan.scope(offset.group_id, offset.client_id), offset.queue] = offset.offset
+            key = evidence.plan.scope(offset.group_id, offset.client_id), offset.queue
+            newest[key] = -1 if offset.deleted else offset.offset
