@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.decision_sink import Sink
 from tests.support.systems.web_site import served
+from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, key_to_sign, new_key, new_signer, read_keys
 from wakeroll_model import feature_levels
@@ -46,6 +47,8 @@ def changing_page(bootstrap: str, folder: Path) -> Iterator[ChangingPage]:
     level = Level(level=feature_levels.NEWEST)
     coordinator.everywhere(level, new_signer(key_to_sign(read_keys(keys), "operator")))
     coordinator.start()
+    # A request of an operator that came before the level would be refused.
+    wait_until(lambda: set(coordinator.levels.values()) == {feature_levels.NEWEST}, "the newest level is in force")
     sink = Sink(coordinator)
     sink.start()
     with served(settings, access) as address:
