@@ -17,7 +17,7 @@ from wakeroll.kafka_clients import clients_of, is_in_memory
 from wakeroll.keys import client_key_for, new_client_signer
 from wakeroll.login_errors import is_denied
 from wakeroll.retry_clock import RetryClock
-from wakeroll.steady_consumer import UNUSED_GROUP
+from wakeroll.steady_clients import UNUSED_GROUP
 from wakeroll_model.client_keys import ClientKey, ClientSigner, covering
 
 MURMUR2 = "murmur2_random"

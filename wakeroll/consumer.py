@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Literal, Self, overload
@@ -593,13 +594,16 @@ class Consumer:
                 self._polled.give_back()
                 self._reader.go_on(self._reader.queues)
                 if on_error == "retry" and not self._has_failure_topics:
-                    ensure_failure_topics(
+                    # An exception of a signal handler inside Kafka's admin client would become a SystemError.
+                    ensure = partial(
+                        ensure_failure_topics,
                         self._connection,
                         self.group_id,
                         self._connect_timeout,
                         retries=not in_place,
                         topics=[subscription.topic for subscription in self._subscriptions],
                     )
+                    self._control.beside(ensure)
                     self._has_failure_topics = True
                 self._subscribe(with_retries=on_error == "retry" and not in_place)
                 self._send_back = SendBack(self._connection, self.group_id, self._end_run)

@@ -11,14 +11,14 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
-from wakeroll.steady_consumer import SteadyConsumer
+from wakeroll.steady_clients import SteadyConsumer, SteadyProducer
 
 
 @dataclass(frozen=True)
 class KafkaClients:
     """How to create clients of one broker, each from librdkafka's settings."""
 
-    producer: Callable[[dict[str, Any]], Producer] = Producer
+    producer: Callable[[dict[str, Any]], Producer] = SteadyProducer
     consumer: Callable[[dict[str, Any]], Consumer] = SteadyConsumer
     admin: Callable[[dict[str, Any]], AdminClient] = AdminClient
     clock: RetryClock = SYSTEM_CLOCK

@@ -19,7 +19,7 @@ from wakeroll.errors import AccessDenied, LoginFailed
 from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.push import send_back
 from wakeroll.push.send_back import Letter, SendBack
-from wakeroll.steady_consumer import UNUSED_GROUP
+from wakeroll.steady_clients import UNUSED_GROUP
 from wakeroll_model.chain import Head
 from wakeroll_model.retry_topics import dead_letter_topic_of
 from wakeroll_pipeline.kafka.control_topics import ensure_chain_topic

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
-from wakeroll.steady_consumer import UNUSED_GROUP
+from wakeroll.steady_clients import UNUSED_GROUP
 from wakeroll_model.retry_topics import dead_letter_topic_of, retry_topic_of
 
 Kind = Literal["topic", "group"]

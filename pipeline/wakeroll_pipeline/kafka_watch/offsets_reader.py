@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from wakeroll.connection import Connection, take
 from wakeroll.errors import NotReachable
 from wakeroll.partition_offsets import ends_of
-from wakeroll.steady_consumer import UNUSED_GROUP
+from wakeroll.steady_clients import UNUSED_GROUP
 from wakeroll_model.coordinator_log.coordinator_records import TOPIC
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka_watch.commit_sampling import RawRecord
