@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from wakeroll.push.outcomes import DeadLetter, Retry
     from wakeroll.reset import Shift
     from wakeroll.topic_filters import Sql92
+    from wakeroll.topic_subscriptions import Subscribed
     from wakeroll_model.queue import Queue
 
 _MODULES = {
@@ -41,6 +42,7 @@ _MODULES = {
     "Retry": "wakeroll.push.outcomes",
     "Shift": "wakeroll.reset",
     "Sql92": "wakeroll.topic_filters",
+    "Subscribed": "wakeroll.topic_subscriptions",
     "WakerollError": "wakeroll.errors",
     "origin_of": "wakeroll.origin",
 }
@@ -64,6 +66,7 @@ __all__ = [
     "Retry",
     "Shift",
     "Sql92",
+    "Subscribed",
     "WakerollError",
     "origin_of",
 ]

@@ -131,11 +131,56 @@ def offset_and_text_of(queue: Queue, given: object) -> tuple[int, str]:
     return number, cast(str, checked(f"the text of {queue}", text, declared["metadata"]))
 
 
+Topics = Iterable[str] | Mapping[str, str] | re.Pattern[str]
+"""Topics that a consumer subscribes: names, a mapping of name to filter, or a pattern of names."""
+_INLINE = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
+"""Flags of a compiled pattern that RE2 has too -> how it writes them."""
+
+
+def wanted_of(topics: Topics | None, pattern: str | None) -> tuple[list[Subscription], str]:
+    """Return the subscriptions and the pattern that an application names; an empty pattern: none.
+
+    Raises:
+        InvalidUsage: neither names anything, both are patterns, or one of them is not valid.
+    """
+    if isinstance(topics, re.Pattern):
+        if pattern is not None:
+            raise InvalidUsage("topics and pattern are both patterns; pass one of them")
+        return [], _expression_of(topics)
+    text = "" if pattern is None else _expression_of(pattern)
+    if text and topics is None:
+        return [], text
+    return subscriptions_of(() if topics is None else topics), text
+
+
+def _expression_of(pattern: str | re.Pattern[Any]) -> str:
+    """Return a pattern of topics as RE2 reads it, as far as Python can check it; an observer evaluates it."""
+    flags, text = 0, pattern
+    if isinstance(pattern, re.Pattern):
+        flags, text = pattern.flags & ~(re.UNICODE | re.ASCII), pattern.pattern
+    if not isinstance(text, str):
+        raise InvalidUsage(f"pattern is {shown(text)}; it must be text, or a compiled pattern of text")
+    inline = "".join(letter for flag, letter in _INLINE.items() if flags & flag)
+    if unknown := flags & ~sum(_INLINE):
+        raise InvalidUsage(f"pattern has the flags {re.RegexFlag(unknown)!r}; those that it may have are I, M and S")
+    text = f"(?{inline}){text}" if inline else text
+    declared = next(field.type for field in msgspec.structs.fields(Heartbeat) if field.name == "pattern")
+    checked("pattern", text, declared)
+    if not text:
+        raise InvalidUsage("pattern is empty; it must be a regular expression of topics' names")
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidUsage(f"pattern is {shown(text)}; it must be a regular expression ({error})") from None
+    return text
+
+
 def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscription]:
     """Return one subscription per topic, for a list of names or a mapping of topic to expression.
 
     Raises:
-        InvalidUsage: `topics` is a string or is empty, a name is not a valid topic name, or an expression is not text.
+        InvalidUsage: `topics` is a string, is empty or has too many names, a name is not a valid topic name, or an
+            expression is not text or too long.
     """
     if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise InvalidUsage(f"topics is {topics!r}; it must be a list of names, like [{str(topics)!r}]")
@@ -144,7 +189,10 @@ def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscrip
         raise InvalidUsage("topics is empty; name at least one topic")
     for topic in wanted:
         checked("a topic", topic, TopicName)
-    return [_subscription(topic, expression) for topic, expression in wanted.items()]
+    subscriptions = [_subscription(topic, expression) for topic, expression in wanted.items()]
+    declared = next(field.type for field in msgspec.structs.fields(Heartbeat) if field.name == "subscriptions")
+    checked("topics", [msgspec.to_builtins(subscription) for subscription in subscriptions], declared)
+    return subscriptions
 
 
 def _subscription(topic: str, expression: str) -> Subscription:
@@ -237,5 +285,4 @@ def preferences_of(
     declared = {field.name: field.type for field in msgspec.structs.fields(Heartbeat)}
     for name, value in given.items():
         checked(name, value, declared[name])
-    checked("topics", [msgspec.to_builtins(subscription) for subscription in subscriptions], declared["subscriptions"])
     return Preferences(subscriptions=subscriptions, **given)

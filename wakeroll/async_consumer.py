@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from confluent_kafka import Message
 
+from wakeroll.argument_checks import Topics
 from wakeroll.call_thread import CallThread
 from wakeroll.callbacks import AsyncOnAssigned, AsyncOnEnded, QueueName, check_callback, is_async_function
 from wakeroll.client_settings import KafkaConfig
@@ -25,6 +26,7 @@ from wakeroll.own_process import OwnProcess
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S
 from wakeroll.push.workers import AsyncHandler
+from wakeroll.topic_subscriptions import Subscribed
 from wakeroll_model.events import Mode, Policy
 from wakeroll_model.queue import Queue
 
@@ -57,9 +59,10 @@ class AsyncConsumer:
     def __init__(
         self,
         group_id: str,
-        topics: Iterable[str] | Mapping[str, str],
+        topics: Topics | None,
         bootstrap: str | Iterable[str],
         *,
+        pattern: str | None = None,
         client_id: str | None = None,
         consume_from: Policy = "last",
         consume_from_ms: int | None = None,
@@ -99,6 +102,7 @@ class AsyncConsumer:
             group_id,
             topics,
             bootstrap,
+            pattern=pattern,
             client_id=client_id,
             consume_from=consume_from,
             consume_from_ms=consume_from_ms,
@@ -279,6 +283,14 @@ class AsyncConsumer:
     async def seek(self, queue: QueueName, offset: OffsetTarget, timeout: float = 5.0) -> None:
         """Read a queue from this place on; see `Consumer.seek`."""
         await self._call(self._joined.seek, queue, offset, timeout)
+
+    async def subscribe(self, topics: Topics | None = None, *, pattern: str | None = None) -> None:
+        """Subscribe these topics instead of those so far; see `Consumer.subscribe`."""
+        await _beside(functools.partial(self._joined.subscribe, topics, pattern=pattern))
+
+    def subscription(self) -> Subscribed:
+        """Return what is subscribed; see `Consumer.subscription`."""
+        return self._joined.subscription()
 
     def assignment(self, *, with_retries: bool = False) -> list[Queue]:
         """Return the queues that are being read, sorted; see `Consumer.assignment`."""

@@ -19,6 +19,7 @@ from confluent_kafka import Message
 from msgspec import Meta
 
 from wakeroll import argument_checks
+from wakeroll.argument_checks import Topics as TopicChoice
 from wakeroll.broker_check import look
 from wakeroll.callbacks import OnAssigned, OnEnded, QueueName, check_callback
 from wakeroll.calls_at_work import Application, CallAtWork
@@ -50,11 +51,11 @@ from wakeroll.push.workers import Handler
 from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.thread_stacks import calls_of, name_of, stack_of
-from wakeroll.topic_filters import TopicFilters
+from wakeroll.topic_subscriptions import Subscribed, TopicSubscriptions
 from wakeroll_model.client import Client
 from wakeroll_model.client_actions import Give
 from wakeroll_model.config import MAX_TOPICS, NEVER_MS
-from wakeroll_model.events import Mode, Policy, Subscription
+from wakeroll_model.events import Mode, Policy
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import retry_topic_of
 
@@ -86,9 +87,10 @@ class Consumer:
     def __init__(
         self,
         group_id: str,
-        topics: Iterable[str] | Mapping[str, str],
+        topics: TopicChoice | None,
         bootstrap: str | Iterable[str],
         *,
+        pattern: str | None = None,
         client_id: str | None = None,
         consume_from: Policy = "last",
         consume_from_ms: int | None = None,
@@ -121,8 +123,12 @@ class Consumer:
             group_id: the group; letters, digits, ``. _ -``.
             topics: names, or a mapping of name to filter: tags like ``"paid || refunded"``, or `Sql92`. Only messages
                 that match are delivered; the tag and the properties of a message are its headers, as `Producer` writes
-                them. A message that does not match counts as processed.
+                them. A message that does not match counts as processed. Or a compiled pattern, as for `pattern`.
             bootstrap: ``host:port[,host:port]`` of the brokers, or a list of such addresses.
+            pattern: regular expression in the syntax of RE2, without look-around and back-references: topics whose
+                whole names match it are read too, without a filter, and topics that appear later are read from their
+                first message within seconds. `topics` may then be None. It never matches internal topics, those of the
+                control plane, and those of failed messages.
             client_id: this member's name, unique among all consumers; generated if omitted.
             consume_from: where to start a queue that the group has not read yet: ``last``, ``first`` or ``timestamp``.
                 Topics and queues that are created after the subscription are read from their first message.
@@ -174,8 +180,8 @@ class Consumer:
             NotReachable: no broker answered in time, or it has no control plane.
         """
         group_id, client_id = argument_checks.group_id_of(group_id), argument_checks.client_id_of(client_id)
-        subscriptions = argument_checks.subscriptions_of(topics)
-        self._filters = TopicFilters(subscriptions)
+        subscriptions, expression = argument_checks.wanted_of(topics, pattern)
+        self._topics = TopicSubscriptions(subscriptions, retry_topic_of(group_id), expression)
         commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
         poll_timeout_s = argument_checks.poll_timeout_of(poll_timeout)
         executor = address_of(last_will, os.environ)
@@ -183,6 +189,7 @@ class Consumer:
             subscriptions,
             consume_from,
             consume_from_ms,
+            pattern=expression,
             mode=mode,
             strategy=strategy,
             strategy_params=strategy_params or {},
@@ -215,13 +222,10 @@ class Consumer:
         self._on_lost = on_lost
         self._connection = connection
         self._connect_timeout = connect_timeout
-        self._subscriptions = subscriptions
         self._mode = mode
         self._retry_topic = retry_topic_of(group_id)
         self._has_failure_topics = False
-        self._has_retries = False
-        """Whether this member subscribes the group's retry topic."""
-        self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
+        self._fetcher = Fetcher(connection, group_id, client_id, self._topics)
         client = Client(group_id, client_id, preferences, commit_interval_ms, about)
         will = will_for(client, connection, executor)
         me = weakref.ref(self)  # the control thread must not keep this object alive
@@ -253,7 +257,7 @@ class Consumer:
         self._is_in_doubt = False
         """Whether a call ended by an exception, which may have come anywhere, also from a signal handler. Then messages
         may have been read that nobody received."""
-        self._selection = MessageSelection(self._control, self._reader, self._filters)
+        self._selection = MessageSelection(self._control, self._reader, self._topics.filters)
         self._marks = Marks(self._control.done) if marks_done else None
         self._leaving: dict[Queue, int] = {}
         """Revoked queues with messages that are not done -> when they are released in any case, by the SDK's clock."""
@@ -376,7 +380,7 @@ class Consumer:
                 self._polled.confirm()
                 is_confirmed = True
                 self._recover()
-                self._subscribe(with_retries=False)
+                self._read_retries(with_retries=False)
                 while True:
                     self._control.called()
                     self._refuse_if_closed()
@@ -576,9 +580,9 @@ class Consumer:
         if on_error not in ("retry", "raise"):
             raise InvalidUsage(f"on_error is {on_error!r}; it must be 'retry' or 'raise'")
         in_place = self._orderly or self._mode == "broadcasting"
-        if on_error == "retry" and not in_place and len(self._subscriptions) >= MAX_TOPICS:
+        if on_error == "retry" and not in_place and len(self._topics.own) >= MAX_TOPICS:
             raise InvalidUsage(
-                f"this consumer has {len(self._subscriptions)} topics; with the retry topic, it must have at most "
+                f"this consumer has {len(self._topics.own)} topics; with the retry topic, it must have at most "
                 f"{MAX_TOPICS - 1}; or pass on_error='raise'"
             )
         longest_s = argument_checks.LONGEST_S  # Python's locks cannot wait for `math.inf`
@@ -601,11 +605,11 @@ class Consumer:
                         self.group_id,
                         self._connect_timeout,
                         retries=not in_place,
-                        topics=[subscription.topic for subscription in self._subscriptions],
+                        topics=self._topics.topics,
                     )
                     self._control.beside(ensure)
                     self._has_failure_topics = True
-                self._subscribe(with_retries=on_error == "retry" and not in_place)
+                self._read_retries(with_retries=on_error == "retry" and not in_place)
                 self._send_back = SendBack(self._connection, self.group_id, self._end_run)
                 self._loop = PushLoop(
                     self._control,
@@ -647,11 +651,9 @@ class Consumer:
         if (loop := self._loop) is not None:
             loop.end(problem)
 
-    def _subscribe(self, *, with_retries: bool) -> None:
-        if with_retries != self._has_retries:
-            retries = [Subscription(topic=self._retry_topic)] if with_retries else []
-            self._control.subscribe([*self._subscriptions, *retries])
-            self._has_retries = with_retries
+    def _read_retries(self, *, with_retries: bool) -> None:
+        if with_retries != self._topics.has_retries:
+            self._control.resubscribe(lambda _: self._topics.take_retries(with_retries))
 
     @property
     def is_running(self) -> bool:
@@ -780,6 +782,39 @@ class Consumer:
                 if text:
                     self._control.describe(delivered[0], offset, text)
         return None not in known.values()
+
+    def subscribe(self, topics: TopicChoice | None = None, *, pattern: str | None = None) -> None:
+        """Subscribe these topics instead of those so far. Any thread may call it, also during `run`, and in callbacks.
+
+        It is sent at once. The queues of topics that are left are then revoked as in any hand-over: with `on_revoked`
+        and a commit of what is processed, in `poll` or `run`; until then, their messages are delivered. Members may
+        change their topics one after the other: the queues of a topic belong to the members that subscribe it.
+
+        Args:
+            topics: as for the constructor. The filter of a topic cannot change while this consumer has queues of it:
+                leave the topic first, and subscribe it with the new filter when they are released.
+            pattern: as for the constructor. Until an observer has evaluated it, the topics of the former one stay.
+
+        Raises:
+            InvalidUsage: an argument is not valid, a filter cannot change now, or the consumer is closed, or belongs to
+                a forked process. The topics stay as they were.
+            AccessDenied: the principal may not read a topic that is new.
+            NotReachable: no broker answered in time.
+        """
+        self._refuse_if_left()
+        wanted, expression = argument_checks.wanted_of(topics, pattern)
+        if new := [one.topic for one in wanted if self._topics.get(one.topic) is None]:
+            look(self._connection, new, self._connect_timeout)
+        self._control.resubscribe(lambda held: self._topics.change(wanted, expression, held))
+
+    def subscription(self) -> Subscribed:
+        """Return the topics that are subscribed, with their filters, and the pattern: those of the last `subscribe`.
+
+        Raises:
+            InvalidUsage: the consumer is closed.
+        """
+        self._refuse_if_left()
+        return self._topics.in_words()
 
     def assignment(self, *, with_retries: bool = False) -> list[Queue]:
         """Return the queues that are being read, sorted; they change only in `poll`, `run` and `close`.

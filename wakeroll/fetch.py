@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -17,6 +17,7 @@ from wakeroll.operator_requests import RequestRefused
 from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
 from wakeroll.topic_filters import TopicFilters
+from wakeroll.topic_subscriptions import TopicSubscriptions
 from wakeroll_model.config import MAX_PULL_TIMEOUT_MS
 from wakeroll_model.decisions import Rejected, Wake
 from wakeroll_model.events import Offset, Subscription
@@ -48,13 +49,11 @@ class Fetcher:
         connection: Connection,
         group_id: str,
         client_id: str,
-        subscriptions: Iterable[Subscription],
-        filters: TopicFilters,
+        subscriptions: TopicSubscriptions,
     ) -> None:
         """Prepare; the first fetch connects."""
         self._connection = connection
-        self._subscriptions = {subscription.topic: subscription for subscription in subscriptions}
-        self._filters = filters
+        self._subscriptions = subscriptions
         self._puller = Puller(connection, group_id, client_id)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -84,9 +83,9 @@ class Fetcher:
         checked("offset", offset, Offset)
         checked("wait", wait, Annotated[float, Meta(ge=0, le=MAX_PULL_TIMEOUT_MS / 1_000)])
         checked("max_messages", most, Annotated[int, Meta(ge=1, le=MOST_MESSAGES)])
-        subscription = self._subscriptions.get(named.topic)
+        subscription = self._subscriptions.may_fetch(named.topic)
         if subscription is None or named.broker:
-            topics = ", ".join(sorted(self._subscriptions))
+            topics = ", ".join(sorted(self._subscriptions.topics))
             raise InvalidUsage(f"cannot fetch {named}: it is not a queue of this consumer's topics: {topics}")
 
         def check_both() -> None:
@@ -96,9 +95,9 @@ class Fetcher:
         free(self._lock)  # an exception may have ended the last fetch of this thread before it was released
         reader = self._lend(named)
         try:
-            fetched = _Fetch(reader, self._puller, named, subscription, self._filters, most, check_both, is_paused).run(
-                offset, wait
-            )
+            fetched = _Fetch(
+                reader, self._puller, named, subscription, self._subscriptions.filters, most, check_both, is_paused
+            ).run(offset, wait)
         except BaseException:
             self._end(named)
             reader.close()  # its position is unknown

@@ -194,7 +194,19 @@ class Control:
 
     def subscribe(self, subscriptions: list[Subscription]) -> None:
         """Subscribe these topics, instead of those so far."""
-        self._ask(lambda: self._do(self._client.subscribe(subscriptions, now_ms())))
+        self.resubscribe(lambda _: (subscriptions, ""))
+
+    def resubscribe(self, change: Callable[[set[str]], tuple[list[Subscription], str]]) -> None:
+        """Subscribe the topics and the pattern that `change` returns; it receives the topics of this client's queues.
+
+        Only one change is made at a time, and no signal handler interrupts it.
+        """
+
+        def make() -> None:
+            subscriptions, pattern = change({give.queue.topic for give in self._client.gives()})
+            self._do(self._client.subscribe(subscriptions, now_ms(), pattern))
+
+        self._ask(make)
 
     def view(self) -> tuple[dict[Queue, Give], list[Queue]]:
         """Return the readable queues and the queues to drain, both as of the same moment."""

@@ -13,9 +13,9 @@
 {%- set found = {} -%}
 
 {%- set definition -%}
-(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `group_id` comment 'name of the consumer group', `client_id` comment 'client that changed; empty if the change concerns the whole group', `instance_id` comment 'instance of the client; empty if the change concerns the whole group', `change` comment 'joined, left, died (its process ended), expired, gone (of a Kafka group: left or lost), kicked (by an operator), leaving (kicked, and still a member), readmitted (not kept out any more), resubscribed, described, conflict, agreed, inspected (an operator asked what it does), reported (its answer); of a whole group: emptied, forgotten, paused, resumed', `epoch` comment 'epoch of the group at the change', `detail` comment 'detail of the change, in words; empty if there is none', `host` comment 'host or pod that the client runs on; null if not told, or if the change is not joined or described', `sdk` comment 'library of the client and its version; null if not told, or if the change is not joined or described', `app_version` comment 'version of the application; null if not told, or if the change is not joined or described', `labels` comment 'labels that the application chose, as a JSON object; null if not told, or if the change is not joined or described', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'A member came, went, changed its topics or description, or conflicts; or the whole group changed.' as
-select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `group_id`, `client_id`, `instance_id`, `change`, `epoch`, `detail`, `host`, `sdk`, `app_version`, `labels`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
-select shard, era, seq, at_ms, cause, group_id, client_id, said.`instance_id` as `instance_id`, said.`change` as `change`, said.`epoch` as `epoch`, said.`detail` as `detail`, said.`about`.`host` as `host`, said.`about`.`sdk` as `sdk`, said.`about`.`app_version` as `app_version`, said.`about`.`labels` as `labels`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<instance_id:string,change:string,epoch:bigint,detail:string,about:struct<host:string,sdk:string,app_version:string,labels:string>>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'membership') as parsed
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `group_id` comment 'name of the consumer group', `client_id` comment 'client that changed; empty if the change concerns the whole group', `instance_id` comment 'instance of the client; empty if the change concerns the whole group', `change` comment 'joined, left, died (its process ended), expired, gone (of a Kafka group: left or lost), kicked (by an operator), leaving (kicked, and still a member), readmitted (not kept out any more), resubscribed, described, conflict, agreed, inspected (an operator asked what it does), reported (its answer); of a whole group: matched (the topics of a pattern changed), emptied, forgotten, paused, resumed', `epoch` comment 'epoch of the group at the change', `detail` comment 'detail of the change, in words; empty if there is none', `host` comment 'host or pod that the client runs on; null if not told, or if the change is not joined or described', `sdk` comment 'library of the client and its version; null if not told, or if the change is not joined or described', `app_version` comment 'version of the application; null if not told, or if the change is not joined or described', `labels` comment 'labels that the application chose, as a JSON object; null if not told, or if the change is not joined or described', `pattern` comment 'regular expression of topics that the client subscribes, if the change is joined or resubscribed, or whose topics changed, if it is matched; absent if there is none', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'A member came, went, changed its topics or description, or conflicts; or the whole group changed.' as
+select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `group_id`, `client_id`, `instance_id`, `change`, `epoch`, `detail`, `host`, `sdk`, `app_version`, `labels`, `pattern`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
+select shard, era, seq, at_ms, cause, group_id, client_id, said.`instance_id` as `instance_id`, said.`change` as `change`, said.`epoch` as `epoch`, said.`detail` as `detail`, said.`about`.`host` as `host`, said.`about`.`sdk` as `sdk`, said.`about`.`app_version` as `app_version`, said.`about`.`labels` as `labels`, said.`pattern` as `pattern`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<instance_id:string,change:string,epoch:bigint,detail:string,about:struct<host:string,sdk:string,app_version:string,labels:string>,pattern:string>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'membership') as parsed
 ) as shown
 {%- endset -%}
 {%- do found.update({'memberships': definition}) -%}
@@ -61,7 +61,7 @@ select shard, era, seq, at_ms, cause, said.`request_id` as `request_id`, group_i
 {%- do found.update({'wake_decisions': definition}) -%}
 
 {%- set definition -%}
-(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `rule` comment 'broken rule: json, type, bounds, key, partition, signature, stale, mode, limit, in-use, epoch, kicked, secret, commit, failures, reset, kick, delete, pause, inspect, settings, keys, pull, internal', `detail` comment 'what was found and what was expected', `raw` comment 'first 4 KiB of the record\'s value, in base64', `group_id` comment 'group of the record; null if not known', `client_id` comment 'client of the record; null if not known', `partition` comment 'partition to which the group or queue belongs; absent unless the rule is partition', `partitions` comment 'number of partitions of the control topic; absent unless the rule is partition', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'An event that was rejected: the broken rule and the first bytes of the record.' as
+(`shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1', `at_ms` comment 'log time of the cause (epoch ms)', `log_time` comment 'log time of the cause (UTC)', `cause` comment 'The record that led to a decision', `rule` comment 'broken rule: json, type, bounds, key, partition, signature, stale, mode, limit, in-use, epoch, kicked, secret, commit, failures, reset, kick, delete, pause, inspect, pattern, settings, keys, pull, internal', `detail` comment 'what was found and what was expected', `raw` comment 'first 4 KiB of the record\'s value, in base64', `group_id` comment 'group of the record; null if not known', `client_id` comment 'client of the record; null if not known', `partition` comment 'partition to which the group or queue belongs; absent unless the rule is partition', `partitions` comment 'number of partitions of the control topic; absent unless the rule is partition', `published_ms` comment 'log time at which the broker appended the decision (epoch ms)', `published_at` comment 'log time at which the broker appended the decision (UTC)') comment 'An event that was rejected: the broken rule and the first bytes of the record.' as
 select `shard`, `era`, `seq`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, try_cast(cause as struct<topic:string,partition:int,offset:bigint>) as cause, `rule`, `detail`, `raw`, `group_id`, `client_id`, `partition`, `partitions`, `published_ms`, case when `published_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`published_ms`) end as published_at from (
 select shard, era, seq, at_ms, cause, said.`rule` as `rule`, said.`detail` as `detail`, said.`raw` as `raw`, group_id, client_id, said.`partition` as `partition`, said.`partitions` as `partitions`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<rule:string,detail:string,raw:string,partition:int,partitions:int>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rejected') as parsed
 ) as shown
@@ -239,8 +239,8 @@ select * from final
 {%- do found.update({'current_offsets': definition}) -%}
 
 {%- set definition -%}
-(`group_id` comment 'name of the consumer group', `client_id` comment 'name of a member of the group', `instance_id` comment 'identifies one instance of a client; never reused', `joined_ms` comment 'log time at which the instance joined (epoch ms)', `joined_at` comment 'log time at which the instance joined (UTC)', `queues` comment 'number of queues that the member owns', `host` comment 'host or pod that the client runs on; null if it did not tell', `sdk` comment 'library of the client and its version; null if it did not tell', `app_version` comment 'version of the application; null if it did not tell', `labels` comment 'labels that the application chose, as a JSON object; null if there are none', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision by which the instance joined') comment 'A member of a group now.' as
-select `group_id`, `client_id`, `instance_id`, `joined_ms`, case when `joined_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`joined_ms`) end as joined_at, `queues`, `host`, `sdk`, `app_version`, `labels`, `shard`, `era`, `seq` from (
+(`group_id` comment 'name of the consumer group', `client_id` comment 'name of a member of the group', `instance_id` comment 'identifies one instance of a client; never reused', `joined_ms` comment 'log time at which the instance joined (epoch ms)', `joined_at` comment 'log time at which the instance joined (UTC)', `queues` comment 'number of queues that the member owns', `host` comment 'host or pod that the client runs on; null if it did not tell', `sdk` comment 'library of the client and its version; null if it did not tell', `app_version` comment 'version of the application; null if it did not tell', `labels` comment 'labels that the application chose, as a JSON object; null if there are none', `pattern` comment 'regular expression of topics that the client subscribes; null if there is none', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision by which the instance joined') comment 'A member of a group now.' as
+select `group_id`, `client_id`, `instance_id`, `joined_ms`, case when `joined_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`joined_ms`) end as joined_at, `queues`, `host`, `sdk`, `app_version`, `labels`, `pattern`, `shard`, `era`, `seq` from (
 -- Who is in which group now?  One row per (group_id, client_id).
 --
 -- A new era of a shard begins without members, so decisions of earlier eras do not count.  The change `replaced` occurs
@@ -275,7 +275,11 @@ ranked as (
         row_number() over (
             partition by group_id, client_id, instance_id, change in ('joined', 'described')
             order by era desc, seq desc
-        ) as nth_newest_description
+        ) as nth_newest_description,
+        row_number() over (
+            partition by group_id, client_id, instance_id, change in ('joined', 'resubscribed')
+            order by era desc, seq desc
+        ) as nth_newest_subscription
     from changes
 ),
 
@@ -306,6 +310,17 @@ described as (
     where change in ('joined', 'described') and nth_newest_description = 1
 ),
 
+-- `matched` is about the whole group, so the client's own changes show its pattern.
+subscribed as (
+    select
+        group_id,
+        client_id,
+        instance_id,
+        pattern
+    from ranked
+    where change in ('joined', 'resubscribed') and nth_newest_subscription = 1
+),
+
 owned as (
     select
         group_id,
@@ -327,12 +342,14 @@ final as (
         described.sdk,
         described.app_version,
         described.labels,
+        subscribed.pattern,
         entered.shard,
         entered.era,
         entered.seq
     from ranked
     inner join entered using (group_id, client_id, instance_id)
     left join described using (group_id, client_id, instance_id)
+    left join subscribed using (group_id, client_id, instance_id)
     left join owned using (group_id, client_id)
     where ranked.nth_newest = 1 and ranked.change in ('joined', 'resubscribed', 'described', 'replaced')
 )

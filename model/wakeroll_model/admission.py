@@ -27,19 +27,19 @@ def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
     return refused
 
 
-def refusal(turn: Turn, beat: Heartbeat, size: int) -> str:
-    """Return why a client with a first heartbeat of this size cannot join; empty if it can."""
+def refusal(turn: Turn, beat: Heartbeat, topics: Collection[str], size: int) -> str:
+    """Return why a client with these topics and a first heartbeat of this size cannot join; empty if it can."""
     group, most, times = turn.group, turn.group.settings.max_members, turn.group.limit_times
     if len(group.members) >= most * times:
         return f"the group has {len(group.members)} members; max_members is {most}"
     if full := no_room(turn, size, times):
         return full
-    return SHARING[beat.mode].no_room(turn, [wanted.topic for wanted in beat.subscriptions])
+    return SHARING[beat.mode].no_room(turn, topics)
 
 
-def size_of(subscriptions: Collection[Subscription], strategy_params: Mapping[str, object]) -> int:
+def size_of(subscriptions: Collection[Subscription], strategy_params: Mapping[str, object], pattern: str = "") -> int:
     """Return the bytes that a group stores of a client: its preferences, and a fixed part."""
-    return MEMBER_BYTES + len(_encode(subscriptions)) + len(_encode(strategy_params))
+    return MEMBER_BYTES + len(_encode(subscriptions)) + len(_encode(strategy_params)) + len(pattern)
 
 
 def no_room(turn: Turn, more: int, times: int = 1) -> str:

@@ -50,6 +50,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     """The preferences of a client; the fields are those of `Heartbeat`."""
 
     subscriptions: list[Subscription]
+    pattern: str = ""
     strategy: str = "AVG"
     strategy_params: dict[str, Any] = {}
     consume_from: Policy = "last"
@@ -98,6 +99,8 @@ class Client:
         self.revoke_timeout_ms = config.REVOKE_TIMEOUT_MS
         """How long this client may take to release a queue, unless the group consumes in order."""
         self._preferences = preferences
+        self._filters = _filters_of(preferences)
+        """Topic -> the filter of its messages; also of topics that were left and have queues still."""
         self._about = about
         self._describes = True
         """Whether heartbeats have the description: until the coordinator has received it."""
@@ -165,14 +168,17 @@ class Client:
 
     def set_preferences(self, preferences: Preferences, now_ms: int) -> list[Output]:
         """Change the preferences, and send them at once; a changed subscription must carry a higher version."""
-        self._preferences = preferences
+        held = {queue.topic for queue in self._holding.queues()}
+        left = {topic: one for topic, one in self._filters.items() if topic in held}
+        self._preferences, self._filters = preferences, left | _filters_of(preferences)
         return self._if_silent(now_ms) or ([self._heartbeat(now_ms)] if self._is_in else [])
 
-    def subscribe(self, subscriptions: list[Subscription], now_ms: int) -> list[Output]:
-        """Change the subscriptions, and send them at once if they differ; see `set_preferences`."""
-        if subscriptions == self._preferences.subscriptions:
-            return []
-        return self.set_preferences(structs.replace(self._preferences, subscriptions=subscriptions), now_ms)
+    def subscribe(self, subscriptions: list[Subscription], now_ms: int, pattern: str = "") -> list[Output]:
+        """Change the subscriptions and the pattern, and send them at once if they differ; see `set_preferences`."""
+        changed = structs.replace(self._preferences, subscriptions=subscriptions, pattern=pattern)
+        if pattern != self._preferences.pattern:
+            self._refused.discard("pattern")  # the next one may be wrong too
+        return [] if changed == self._preferences else self.set_preferences(changed, now_ms)
 
     def leave(self, now_ms: int) -> list[Output]:
         """Leave in good order, with a final commit of processed messages; other messages handed out are not counted."""
@@ -547,11 +553,8 @@ class Client:
         return outputs
 
     def _filter_of(self, topic: str) -> Filter:
-        """Return this client's filter of a topic."""
-        for subscription in self._preferences.subscriptions:
-            if subscription.topic == topic:
-                return subscription.expression, subscription.expression_type
-        return "*", "TAG"
+        """Return this client's filter of a topic; while it has queues of a topic that it has left, the former one."""
+        return self._filters.get(topic, ("*", "TAG"))
 
     def _give(self, queues: Iterable[AssignedQueue]) -> list[Give]:
         return [self._holding.give(assigned, self.instance_id) for assigned in queues]
@@ -622,3 +625,7 @@ class Client:
     def _drop(self, reason: DropReason, by: str = "") -> list[Output]:
         self.instance_id = ""
         return [Dropped(self._holding.clear(), reason, by)]
+
+
+def _filters_of(preferences: Preferences) -> dict[str, Filter]:
+    return {one.topic: (one.expression, one.expression_type) for one in preferences.subscriptions}

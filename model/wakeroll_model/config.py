@@ -158,6 +158,10 @@ MAX_KEYS = 1_000
 # --- bounds of an event ---
 MAX_TOPICS = 1_000
 """Maximum subscriptions of one client."""
+MAX_PATTERN = 1_024
+"""Maximum characters of a pattern of topics; an observer evaluates it in a time that grows with its length alone."""
+UNUSED_PATTERNS = 8
+"""Patterns that no member of a group has any more and whose topics it remembers: members may return to one."""
 MAX_QUEUES = 32_768
 """Maximum queues in an event, such as `owned` in a heartbeat. An assignment has room for fewer: see MAX_SHARE_BYTES."""
 MAX_PREFERENCES_BYTES = 256 * 1024

@@ -91,6 +91,8 @@ def _differences(turn: Turn, member: Member) -> Iterator[str]:
     group = turn.group
     oldest = group.members[group.oldest]
     mine, others = member.subscriptions, oldest.subscriptions
+    if member.pattern != oldest.pattern:
+        yield f"pattern {member.pattern!r} differs from {oldest.pattern!r} of {group.oldest}"
     common = sorted(topic for topic in mine if topic in others)
     # Only members that run a handler subscribe the retry topic, and each of them does so after it has joined.
     ignored = retry_topic_of(group.group_id) if turn.level >= 3 else None

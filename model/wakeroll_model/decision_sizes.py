@@ -29,6 +29,7 @@ _CHARACTERS: Mapping[str, int] = {
     "instance_id": 64,
     "metadata": 4_096,
     "notes": config.MAX_DETAIL,
+    "pattern": config.MAX_PATTERN,
     "raw": -(-config.MAX_RAW_BYTES // 3) * 4,
     "reason": config.MAX_DETAIL,
     "request_id": 83,

@@ -66,6 +66,7 @@ Change = Literal[
     "leaving",
     "readmitted",
     "resubscribed",
+    "matched",
     "described",
     "conflict",
     "agreed",
@@ -222,7 +223,8 @@ class Membership(Decision, kw_only=True, tag="membership"):
             description="joined, left, died (its process ended), expired, gone (of a Kafka group: left or lost), "
             "kicked (by an operator), leaving (kicked, and still a member), readmitted (not kept out any more), "
             "resubscribed, described, conflict, agreed, inspected (an operator asked what it does), "
-            "reported (its answer); of a whole group: emptied, forgotten, paused, resumed"
+            "reported (its answer); of a whole group: matched (the topics of a pattern changed), emptied, forgotten, "
+            "paused, resumed"
         ),
     ]
     epoch: Annotated[int, Meta(description="epoch of the group at the change")]
@@ -230,6 +232,14 @@ class Membership(Decision, kw_only=True, tag="membership"):
     about: Annotated[
         About | UnsetType | None,
         Meta(description="description of the client, if the change is joined or described; absent if it told none"),
+    ] = UNSET
+    """Present from feature level 4 on."""
+    pattern: Annotated[
+        str | UnsetType | None,
+        Meta(
+            description="regular expression of topics that the client subscribes, if the change is joined or "
+            "resubscribed, or whose topics changed, if it is matched; absent if there is none"
+        ),
     ] = UNSET
     """Present from feature level 4 on."""
 
@@ -373,7 +383,7 @@ class Wake(Decision, kw_only=True, tag="wake"):
 
 RULES: Final = (
     *("json", "type", "bounds", "key", "partition", "signature", "stale", "mode", "limit", "in-use", "epoch", "kicked"),
-    *("secret", "commit", "failures", "reset", "kick", "delete", "pause", "inspect"),
+    *("secret", "commit", "failures", "reset", "kick", "delete", "pause", "inspect", "pattern"),
     *("settings", "keys", "pull", "internal"),
 )
 """The rules whose violation rejects a record. A ledger may have others, of another version."""

@@ -121,6 +121,15 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
     weight: Annotated[
         float, Meta(gt=0, le=1_000_000, description="share of the work, relative to the weights of the other members")
     ] = 1.0
+    pattern: Annotated[
+        str,
+        Meta(
+            max_length=config.MAX_PATTERN,
+            description="regular expression of RE2: topics whose whole names match it are subscribed too, without a "
+            "filter; empty if there is none",
+        ),
+    ] = ""
+    """Read from feature level 4 on."""
     round: Annotated[
         int,
         Meta(
@@ -465,6 +474,26 @@ class Route(Event, frozen=True, kw_only=True, tag="route"):
     ] = False
 
 
+class Matches(Event, frozen=True, kw_only=True, tag="matches"):
+    """The topics of the cluster that match a pattern of a group's members. Read from feature level 4 on."""
+
+    group_id: GroupId
+    pattern: Annotated[
+        str, Meta(min_length=1, max_length=config.MAX_PATTERN, description="regular expression, as the members have it")
+    ]
+    topics: Annotated[
+        list[TopicName],
+        Meta(max_length=config.MAX_TOPICS, description="topics that exist and whose whole names match it, sorted"),
+    ] = []
+    problem: Annotated[
+        str,
+        Meta(
+            max_length=config.MAX_DETAIL,
+            description="why the pattern cannot be evaluated, or which topics are left out; empty if all is well",
+        ),
+    ] = ""
+
+
 class Tick(Event, frozen=True, kw_only=True, tag="tick"):
     """A second has passed; sent to every partition."""
 
@@ -584,7 +613,7 @@ class Report(Event, frozen=True, kw_only=True, tag="report"):
 
 Request = Configure | Reset | Kick | Delete | Pause | Inspect
 """An event of an operator about one group."""
-GroupEvent = Heartbeat | Unregister | Commit | Failures | Report | Lock | Unlock | Request | Route | Tick
+GroupEvent = Heartbeat | Unregister | Commit | Failures | Report | Lock | Unlock | Request | Matches | Route | Tick
 QueueEvent = Pull | Cancel | Arrival | Tick
 AnyEvent = GroupEvent | QueueEvent | Level | KeyChange
 
@@ -597,7 +626,7 @@ ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
     "groups": (
         *(Heartbeat, Unregister, Commit, Failures, Report, Lock, Unlock),
-        *(Configure, Reset, Kick, Delete, Pause, Inspect, Route, Tick, Level, KeyChange),
+        *(Configure, Reset, Kick, Delete, Pause, Inspect, Matches, Route, Tick, Level, KeyChange),
     ),
     "queues": (Pull, Cancel, Arrival, Tick, Level, KeyChange),
 }

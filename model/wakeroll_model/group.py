@@ -123,11 +123,24 @@ class Member(Struct, array_like=True, kw_only=True):
     """Calls of its application that have lasted long, by its last heartbeat. No decision depends on it."""
     is_inspected: bool = False
     """Whether an operator has asked what it does, and it has not answered yet."""
+    pattern: str = ""
+    """Regular expression of topics that it subscribes; empty if there is none, and below feature level 4."""
+    matched: list[str] = []
+    """Topics in `subscriptions` that it has by its pattern only, sorted."""
 
     @property
     def first_start(self) -> Start:
         """Where the member starts a queue that has no committed offset."""
         return Start(policy=self.consume_from, ms=self.consume_from_ms if self.consume_from == "timestamp" else None)
+
+
+class Matched(Struct, array_like=True, frozen=True):
+    """The topics that match a pattern; see `patterns`."""
+
+    topics: list[str]
+    """Sorted."""
+    problem: str = ""
+    """Why the pattern cannot be evaluated, or which topics are left out; empty if all is well."""
 
 
 class Rival(Struct, array_like=True):
@@ -384,6 +397,9 @@ class Group(Struct, array_like=True, kw_only=True):
     """client_id -> its kick, until it has left and may join again; empty below feature level 4."""
     paused: Paused | None = None
     """The pause of the group; None if its members may hand out messages, and below feature level 4."""
+    matches: dict[str, Matched] = {}
+    """Pattern of members, or one that members had lately -> the topics that match it, as an observer listed them last.
+    Empty below feature level 4."""
 
     @property
     def is_blank(self) -> bool:

@@ -38,6 +38,7 @@ from wakeroll_model import (
     learning,
     locks,
     membership,
+    patterns,
     pauses,
     releases,
     topic_changes,
@@ -53,6 +54,7 @@ from wakeroll_model.events import (
     Heartbeat,
     Inspect,
     Kick,
+    Matches,
     Pause,
     Report,
     Request,
@@ -138,6 +140,8 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
             locks.unlock(turn, event)
         case Reset() | Kick() | Delete() | Pause() | Inspect() | Configure():
             return _handle_request(turn, event)
+        case Matches():
+            return patterns.follow(turn, event)
         case Route():
             return combined(topic_changes.follow(turn, event), Outcome(triggers=("route",)))
         case Tick():

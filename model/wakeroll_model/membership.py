@@ -10,6 +10,7 @@ from wakeroll_model import (
     deletions,
     instances,
     kicks,
+    patterns,
     preferences,
     releases,
     rounds,
@@ -17,7 +18,7 @@ from wakeroll_model import (
 )
 from wakeroll_model.config import LAGGING_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
 from wakeroll_model.decisions import Change, FencedReason, How, Membership, Rejected
-from wakeroll_model.events import Heartbeat, Unregister
+from wakeroll_model.events import Heartbeat, Subscription, Unregister
 from wakeroll_model.group import EndedInstance, Group, Kicked, Loss, Member
 from wakeroll_model.instance_secrets import may_end
 from wakeroll_model.modes import SHARING, sharing_of
@@ -201,10 +202,9 @@ def _turn_away_mode(turn: Turn, beat: Heartbeat) -> Outcome:
 def _join(turn: Turn, beat: Heartbeat) -> Outcome:
     """Let a client join, if there is room."""
     group = turn.group
-    size = admission.size_of(beat.subscriptions, beat.strategy_params)
-    if full := admission.refusal(turn, beat, size):
+    member = _member(turn, beat)
+    if full := admission.refusal(turn, beat, member.subscriptions, member.bytes):
         return instances.turn_away(turn, beat, "limit", full)
-    member = _member(turn, beat, size)
     topics = member.subscriptions.keys() - turn.subscribed
     turn.subscribed.update(topics)
     group.members[beat.client_id] = member
@@ -215,7 +215,11 @@ def _join(turn: Turn, beat: Heartbeat) -> Outcome:
     group.remind(group.session_ends_ms(member))
     who = "" if beat.about is None else beat.about.words
     detail = ", ".join(sorted(member.subscriptions))
-    _emit_change(turn, beat.client_id, member, "joined", f"{detail}; {who}" if who else detail)
+    if beat.pattern:
+        detail = f"{detail}; pattern {beat.pattern!r}".removeprefix("; ")
+        patterns.note_problem(turn, beat)
+    detail = assignment_limits.shortened(f"{detail}; {who}" if who else detail)
+    turn.note(beat.client_id, member, "joined", detail, pattern=beat.pattern)
     sharing = SHARING[beat.mode]
     joined = sharing.join(turn, beat, member)
     claimed = releases.note_claims(beat, member)
@@ -223,18 +227,22 @@ def _join(turn: Turn, beat: Heartbeat) -> Outcome:
     return combined(sharing.concerned("join"), reviewed, joined, claimed)
 
 
-def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
+def _member(turn: Turn, beat: Heartbeat) -> Member:
+    matched = patterns.matched_by(turn.group, beat)
+    subscriptions = {subscription.topic: subscription for subscription in beat.subscriptions}
+    subscriptions |= {topic: Subscription(topic=topic) for topic in matched}
     member = Member(
         instance_id=beat.instance_id,
         seen_ms=turn.moment.now_ms,
-        subscriptions={subscription.topic: subscription for subscription in beat.subscriptions},
+        subscriptions=subscriptions,
         shown_epoch=beat.epoch,
         session_ms=SESSION_TIMEOUT_MS,
-        bytes=size,
+        bytes=admission.size_of(list(subscriptions.values()), beat.strategy_params, beat.pattern),
         mode=beat.mode,
         joined_ms=turn.moment.at_ms,
         about=beat.about,
         handling=beat.handling,
+        matched=matched,
         **{name: getattr(beat, name) for name in preferences.NAMES},
     )
     if turn.group.loss is not None:

@@ -2,13 +2,13 @@
 
 from operator import attrgetter
 
-from wakeroll_model import admission, assignment_limits, conflicts, differing_filters, topic_changes
+from wakeroll_model import admission, assignment_limits, conflicts, differing_filters, patterns, topic_changes
 from wakeroll_model.events import Filter, Heartbeat, Subscription
 from wakeroll_model.group import Member
 from wakeroll_model.modes import SHARING
 from wakeroll_model.turn import NOTHING, Outcome, Turn, combined
 
-NAMES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight")
+NAMES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight", "pattern")
 """Fields that a heartbeat and a member have in common, beside the subscriptions."""
 
 _named = attrgetter(*NAMES)
@@ -20,28 +20,35 @@ def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         return NOTHING  # the case of almost every heartbeat
     group = turn.group
     wanted = {
-        subscription.topic: _newer(member.subscriptions.get(subscription.topic), subscription)
+        subscription.topic: _newer(_named_before(member, subscription.topic), subscription)
         for subscription in beat.subscriptions
     }
+    matched = patterns.matched_by(group, beat, member)
+    wanted |= {topic: Subscription(topic=topic) for topic in matched}
     reworded = wanted != member.subscriptions
     rethought = [name for name in NAMES if getattr(member, name) != getattr(beat, name)]
     if not reworded and not rethought:
+        member.matched = matched
         return NOTHING
-    more = admission.size_of(list(wanted.values()), beat.strategy_params) - member.bytes
+    more = admission.size_of(list(wanted.values()), beat.strategy_params, beat.pattern) - member.bytes
     if full := admission.no_room(turn, more):
         turn.reject(beat, "limit", f"the member keeps its previous preferences: {full}")
         return NOTHING
     group.bytes += more
     member.bytes += more
     reviewed = NOTHING
-    changed = wanted.keys() != member.subscriptions.keys()
+    changed = wanted.keys() != member.subscriptions.keys() or "pattern" in rethought
     refiltered = turn.level >= 3 and _filters(wanted) != _filters(member.subscriptions)
     if changed:
-        difference = assignment_limits.shortened(_difference(member.subscriptions, wanted))
-        turn.note(beat.client_id, member, "resubscribed", difference)
+        difference = _difference(member.subscriptions, wanted)
+        if "pattern" in rethought:
+            difference = f"{difference}; pattern {beat.pattern!r}, before {member.pattern!r}".removeprefix("; ")
+            patterns.note_problem(turn, beat)
+        detail = assignment_limits.shortened(difference)
+        turn.note(beat.client_id, member, "resubscribed", detail, pattern=beat.pattern)
         reviewed = topic_changes.review(turn, wanted.keys() - set(group.topics))
     left = member.subscriptions.keys() - wanted.keys()
-    member.subscriptions = wanted
+    member.subscriptions, member.matched = wanted, matched
     for name in rethought:
         setattr(member, name, getattr(beat, name))
     if rethought:
@@ -56,11 +63,21 @@ def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
 
 def are_stored(beat: Heartbeat, member: Member) -> bool:
     """Return whether a heartbeat has the preferences that are stored, in the same order."""
-    return _named(member) == _named(beat) and list(member.subscriptions.values()) == beat.subscriptions
+    if _named(member) != _named(beat):
+        return False
+    if not member.matched:
+        return list(member.subscriptions.values()) == beat.subscriptions
+    matched = frozenset(member.matched)
+    return [one for topic, one in member.subscriptions.items() if topic not in matched] == beat.subscriptions
 
 
 def _filters(subscriptions: dict[str, Subscription]) -> list[Filter]:
     return [differing_filters.filter_of(subscription) for _, subscription in sorted(subscriptions.items())]
+
+
+def _named_before(member: Member, topic: str) -> Subscription | None:
+    """Return the subscription of a topic that a member has named; None if it has not, or has it by its pattern only."""
+    return None if topic in member.matched else member.subscriptions.get(topic)
 
 
 def _newer(known: Subscription | None, shown: Subscription) -> Subscription:

@@ -24,6 +24,7 @@ from wakeroll_model.events import (
     KeyChange,
     Kick,
     Level,
+    Matches,
     Pause,
     Pull,
     Report,
@@ -66,7 +67,10 @@ def _default_of(field: structs.FieldInfo) -> Any:
     return msgspec.field() if field.required else msgspec.field(default=field.default)
 
 
-_NEW_FIELDS: Mapping[type[Event], Collection[str]] = {Heartbeat: ("about", "handling"), Unregister: ("died",)}
+_NEW_FIELDS: Mapping[type[Event], Collection[str]] = {
+    Heartbeat: ("about", "handling", "pattern"),
+    Unregister: ("died",),
+}
 """Event -> its fields that are unknown below feature level 4, so they may have any value there."""
 _EARLIER: Mapping[type[Event], type[msgspec.Struct]] = {
     event: msgspec.defstruct(
@@ -87,7 +91,7 @@ _decode_names = msgspec.json.Decoder(_Names).decode
 KEYS_LEVEL = 4
 """First feature level at which there are `keys` records."""
 OPERATORS_LEVEL = 4
-"""First feature level at which there are `kick`, `delete`, `pause`, `inspect` and `report` records."""
+"""First feature level at which there are `kick`, `delete`, `pause`, `inspect`, `report` and `matches` records."""
 _NEW_TYPES: Mapping[type[Event], int] = {
     Level: 2,
     KeyChange: KEYS_LEVEL,
@@ -96,9 +100,10 @@ _NEW_TYPES: Mapping[type[Event], int] = {
     Pause: OPERATORS_LEVEL,
     Inspect: OPERATORS_LEVEL,
     Report: OPERATORS_LEVEL,
+    Matches: OPERATORS_LEVEL,
 }
 """Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it. Below that
-level, `keys`, `kick`, `delete`, `pause`, `inspect` and `report` are unknown types."""
+level, `keys`, `kick`, `delete`, `pause`, `inspect`, `report` and `matches` are unknown types."""
 _KNOWN_TYPES: Mapping[int, frozenset[str]] = {
     level: frozenset(
         str(event.__struct_config__.tag)

@@ -20,6 +20,7 @@ from wakeroll_model.events import (
     KeyChange,
     Level,
     Lock,
+    Matches,
     Route,
     Tick,
     Unlock,
@@ -49,7 +50,7 @@ from wakeroll_model.signing import SIGNED_BY, Signatures, admit, new_signers
 
 _KEEP_TOPICS = (Commit, Failures, Lock, Unlock)
 """Events that change no subscription and no target: the topics that a group follows stay the same."""
-_KEEP_ROUTINE = (*_KEEP_TOPICS, Heartbeat, Tick)
+_KEEP_ROUTINE = (*_KEEP_TOPICS, Heartbeat, Matches, Tick)
 """Events after which the group's routine heartbeats stay routine, if the event led to no decision; except the client's
 own, after a heartbeat."""
 _FRAMES = 6

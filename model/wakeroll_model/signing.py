@@ -21,6 +21,7 @@ from wakeroll_model.events import (
     KeyChange,
     Kick,
     Level,
+    Matches,
     Pause,
     Reset,
     Route,
@@ -44,6 +45,7 @@ SIGNED_BY: Mapping[type[Event], Role] = {
     KeyChange: "operator",
     Tick: "observer",
     Route: "observer",
+    Matches: "observer",
     Arrival: "observer",
 }
 """Event type -> the role that signs it. An arrival may be unsigned: then it is a producer's hint."""

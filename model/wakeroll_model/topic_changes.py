@@ -110,6 +110,12 @@ def next_due_ms(turn: Turn) -> int:
     return min(due, default=config.NEVER_MS)
 
 
+def note_new(turn: Turn, topic: str) -> None:
+    """Note that a topic of the group has been created only now, so that it is consumed from its first message."""
+    if not _is_known(turn.group, topic):
+        _note_absence(turn, topic)
+
+
 def _note_absence(turn: Turn, topic: str) -> None:
     """Note that a topic of the group does not exist now: if it is created, it is consumed from its first message."""
     group = turn.group

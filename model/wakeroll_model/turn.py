@@ -147,9 +147,18 @@ class Turn:
         self.emit(Rejected(rule=rule, detail=detail, group_id=beat.group_id, client_id=beat.client_id))
 
     def note(
-        self, client_id: str, member: Member, change: Change, detail: str = "", most: int = config.MAX_DETAIL
+        self,
+        client_id: str,
+        member: Member,
+        change: Change,
+        detail: str = "",
+        most: int = config.MAX_DETAIL,
+        pattern: str = "",
     ) -> None:
-        """Record a change of a member as a `membership` decision, with at most so many characters of its detail."""
+        """Record a change of a member as a `membership` decision, with at most so many characters of its detail.
+
+        `pattern`: the one that it subscribes from now on, if the change is about its topics.
+        """
         self.emit(
             Membership(
                 group_id=self.group.group_id,
@@ -159,6 +168,7 @@ class Turn:
                 epoch=self.group.epoch,
                 detail=detail[:most],
                 about=UNSET if member.about is None or change not in DESCRIBES else member.about,
+                pattern=pattern or UNSET,
             )
         )
 

@@ -4,6 +4,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from wakeroll import Consumer
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import key_to_sign, new_signer
 from wakeroll_model import feature_levels
+from wakeroll_model.decisions import Rebalance
 from wakeroll_model.events import Level
 from wakeroll_model.signing import DEV_KEYS
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
@@ -88,3 +90,67 @@ def test_a_topic_that_is_created_after_its_subscription_loses_no_message(coordin
         wait_until(lambda: reads("after it", *numbers), "all is read", state=lambda: f"{seen}; {observer.log_tail()}")
 
     assert sorted(seen) == sorted(["after it", *numbers])
+
+
+def test_topics_that_match_a_pattern_are_read_when_they_appear_and_left_when_they_vanish(
+    coordinator, observer, group_id
+):
+    """One rebalance for the group per topic, however many members it has. Internal topics never match."""
+    connection = coordinator.connection
+    admin, producer = connection.admin(), connection.producer()
+    family = f"family-{uuid.uuid4().hex[:6]}"
+    first, later, other = f"{family}.a", f"{family}.b", f"other-{family}"
+
+    def make(topic: str) -> None:
+        admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(PATIENCE_S)
+
+    def send(topic: str, *values: str) -> None:
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=number % 2)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def rebalances() -> int:
+        return sum(isinstance(one, Rebalance) and one.group_id == group_id for one in list(coordinator.decided))
+
+    def matched() -> list[str]:
+        return [one.detail for one in list(coordinator.decided) if getattr(one, "change", "") == "matched"]
+
+    make(first)
+    make(other)
+    seen: list[str] = []
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(
+                Consumer(
+                    group_id, None, connection.bootstrap, prefix=connection.topics.prefix, pattern=f"{family}[.].*"
+                )
+            )
+            for _ in range(2)
+        ]
+
+        def poll() -> None:
+            received = [member.poll(0.02) for member in members]
+            seen.extend((one.value() or b"").decode() for one in received if one is not None)
+
+        def owned() -> list[str]:
+            poll()
+            return sorted(str(queue) for member in members for queue in member.assignment())
+
+        wait_until(lambda: owned() == [f"{first}-0", f"{first}-1"], "the topic is read", state=observer.log_tail)
+        wait_until(lambda: not poll() and all(len(member.assignment()) == 1 for member in members), "both have one")
+        before = rebalances()
+        make(later)
+        send(later, *(str(number) for number in range(20)))
+        wait_until(
+            lambda: not poll() and len(seen) >= 20, "the new topic is read from its first message", state=lambda: seen
+        )
+        assert sorted(seen, key=int) == [str(number) for number in range(20)]
+        assert rebalances() == before + 1
+        assert owned() == [f"{topic}-{number}" for topic in (first, later) for number in range(2)]
+
+        admin.delete_topics([later])[later].result(PATIENCE_S)
+        wait_until(lambda: not poll() and f"-{later}" in matched()[-1], "the topic leaves the pattern")
+        wait_until(lambda: owned() == [f"{first}-0", f"{first}-1"], "its queues are released")
+        assert rebalances() == before + 2
+        changes = (f"+{first}", f"+{later}", f"-{later}")
+        assert matched() == [f"{change} by pattern '{family}[.].*'" for change in changes]

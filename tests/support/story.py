@@ -10,6 +10,8 @@
     0.2s    route orders 4 rooms=r1,r2 ends=100,7     their rooms and next offsets, again and again from the first
     0.3s    route orders 2 brokers=b1,b2  so many queues on each broker; topic_id=one
     1s      beat a orders payments        client a's heartbeat: the topics it wants
+    1s      beat a pattern=orders[.].*     and the pattern of topics that it subscribes
+    1.1s    matches orders[.].* orders.eu an observer has evaluated a pattern: the topics that match; problem=TEXT
     1.2s    receipt a                     its heartbeat that shows the newest assignment sent to it, and holds just that
     1.3s    draining a                    the same, but it still holds what it held and must give up
     11s     beat a                        it says again what it said last
@@ -304,11 +306,8 @@ class Story:
                 )
             case ["pull" | "cancel" | "arrive", *_] as said:
                 return self._of_a_queue(said, group_id, options)
-            case ["report", name, *text]:
-                client_id, instance_id = _client(name)
-                return events.Report(
-                    group_id=group_id, client_id=client_id, instance_id=instance_id, text=" ".join(text)
-                )
+            case ["matches" | "report" as what, name, *rest]:
+                return _matches(group_id, name, rest, options) if what == "matches" else _report(group_id, name, rest)
             case [word, *_] as said if word in _OF_AN_OPERATOR:
                 return self._of_an_operator(said, group_id, options)
         raise ValueError(f"no event reads like this: {' '.join(words)}")
@@ -658,6 +657,15 @@ def _time(ms: int) -> str:
     if ms >= _UNITS_MS["d"] and ms % _UNITS_MS["d"] == 0:
         return f"{ms // _UNITS_MS['d']}d"
     return f"{ms / 1_000:.3f}".rstrip("0").rstrip(".") + "s"
+
+
+def _matches(group_id: str, pattern: str, topics: list[str], options: dict[str, str]) -> events.Matches:
+    return events.Matches(group_id=group_id, pattern=pattern, topics=topics, **options)
+
+
+def _report(group_id: str, name: str, words: list[str]) -> events.Report:
+    client_id, instance_id = _client(name)
+    return events.Report(group_id=group_id, client_id=client_id, instance_id=instance_id, text=" ".join(words))
 
 
 def _options(words: list[str]) -> dict[str, str]:

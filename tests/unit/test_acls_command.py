@@ -123,3 +123,18 @@ def test_the_page_lists_every_role():
     text = PAGE.read_text(encoding="utf-8")
 
     assert [role for role in ROLES if f"| `{role}`" not in text] == []
+
+
+def test_a_beginning_of_names_has_a_prefixed_pattern(wakeroll):
+    """For members that subscribe a pattern: which topics match is not known when the rights are given."""
+    grant = ("acls", "client=User:billing", "--topic", "orders.*", "--topic", "*")
+    _, printed, _ = wakeroll(*grant)
+    _, document, _ = wakeroll(*grant, "--json")
+
+    assert "--operation Read --resource-pattern-type prefixed --topic orders." in printed.splitlines()[3]
+    assert printed.splitlines()[4].endswith("--operation Read --topic '*'")
+    named = {(entry["resource_name"], entry["pattern_type"]) for entry in json.loads(document)["acls"]}
+    assert {("orders.", "PREFIXED"), ("*", "LITERAL")} < named
+    code, _, problem = wakeroll("acls", "client=User:billing", "--topic", "or*ders")
+    assert code == 2
+    assert "or the beginning of names and '*'" in problem

@@ -34,6 +34,8 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "run": (print,),
         "seek": (QUEUE, 0),
         "stop": (),
+        "subscribe": (["orders"],),
+        "subscription": (),
     },
     Producer: {"flush": (), "send": ("orders", b"1")},
     Admin: {

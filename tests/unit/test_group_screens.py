@@ -85,6 +85,21 @@ def test_a_member_is_shown_with_its_queues_and_no_others(billing, model, width):
     assert of_member(broadcasting, "alone").queues == audit.queues
 
 
+def test_a_pattern_is_shown_with_the_topics_that_match(billing):
+    view = of_member(billing, "c3")
+    [member] = view.members
+    assert "pattern" not in "\n".join(lines_of(group_screen(billing, 300), 300))
+
+    by_pattern = structs.replace(view, members=[structs.replace(member, pattern="orders.*")])
+    without = structs.replace(view, members=[structs.replace(member, pattern="(", subscriptions=[])])
+
+    assert "subscribes pattern 'orders.*', which matches orders" in "\n".join(
+        lines_of(member_screen(by_pattern, 160), 160)
+    )
+    assert "subscribes pattern '(', which matches no topic" in "\n".join(lines_of(member_screen(without, 160), 160))
+    assert "pattern" in "\n".join(lines_of(group_screen(by_pattern, 300), 300))
+
+
 def test_a_member_that_does_not_exist_is_told_with_similar_names(billing):
     for name, sentence in (
         ("c33", r"no member 'c33' in group 'billing'; did you mean c3\?"),

@@ -188,7 +188,7 @@ def of_group(before: States, after: States, decisions: list[AnyDecision]) -> Ite
         triggers = [f"({one.trigger})" for one in decisions if isinstance(one, Rebalance)]
         yield Edge(before.group, after.group, happened if happened in changes else "".join(triggers))
     for decision in decisions:
-        if isinstance(decision, Membership) and decision.change in ("paused", "resumed"):
+        if isinstance(decision, Membership) and decision.change in ("paused", "resumed", "matched"):
             yield Edge(before.group, after.group, decision.change)
 
 

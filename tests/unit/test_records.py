@@ -172,8 +172,8 @@ def test_a_type_that_nobody_knows_breaks_the_rule_type(kind):
     assert isinstance(answer, Rejected)
     assert (answer.rule, answer.group_id, answer.client_id) == ("type", "billing", "a")
     known = (
-        "arrival, cancel, commit, configure, delete, failures, heartbeat, inspect, keys, kick, level, lock, pause, "
-        "pull, report, reset, route, tick, unlock, unregister"
+        "arrival, cancel, commit, configure, delete, failures, heartbeat, inspect, keys, kick, level, lock, matches, "
+        "pause, pull, report, reset, route, tick, unlock, unregister"
     )
     assert answer.detail.endswith(f"there are: {known}")
 

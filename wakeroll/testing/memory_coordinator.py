@@ -1,5 +1,6 @@
 """The coordinator of a broker in memory: the real machine, which decides as soon as an event is stored."""
 
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -8,7 +9,9 @@ import msgspec
 
 from wakeroll.connection import Topics
 from wakeroll.testing.memory_log import MemoryLog, Stored
+from wakeroll.topic_patterns import may_match
 from wakeroll_model import feature_levels
+from wakeroll_model.config import MAX_TOPICS
 from wakeroll_model.decisions import AnyDecision, Wake, recipient_of
 from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import (
@@ -18,6 +21,7 @@ from wakeroll_model.events import (
     Heartbeat,
     KeyChange,
     Level,
+    Matches,
     Pull,
     Reset,
     ResetOffset,
@@ -60,6 +64,8 @@ class MemoryCoordinator:
         """Queues for which a pull was sent."""
         self._topics_of: dict[tuple[str, str], list[Subscription]] = {}
         """Group and client -> the subscriptions of its last heartbeat."""
+        self._patterns: dict[tuple[str, str], re.Pattern[str]] = {}
+        """Group and pattern of its members -> the pattern, which is Python's here: an observer has RE2."""
         self._shards = {topic: Shard(topic, 0, 1, raises=True) for topic in self._names.control}
         for topic in self._names.all:
             log.create(topic, 1)
@@ -113,6 +119,15 @@ class MemoryCoordinator:
     def _created(self, topic: str, partitions: int) -> None:
         queues = [RoutedQueue(topic=topic, broker="", queue_id=number) for number in range(partitions)]
         self._append(Route(topic=topic, queues=queues, version="1"))
+        for place in self._patterns:
+            self._match(*place)
+
+    def _match(self, group_id: str, pattern: str) -> None:
+        """Tell a group which topics match a pattern of its members."""
+        compiled = self._patterns[group_id, pattern]
+        topics = [topic for topic in sorted(self._log.topics) if may_match(topic, self._names)]
+        found = [topic for topic in topics if compiled.fullmatch(topic)][:MAX_TOPICS]
+        self._append(Matches(group_id=group_id, pattern=pattern, topics=found))
 
     def _appended(self, topic: str, number: int, record: Stored) -> None:
         if topic not in self._names.all:
@@ -132,7 +147,7 @@ class MemoryCoordinator:
         """Append an event without an entity to both topics, any other one where it belongs."""
         topics = self._names.control if isinstance(event, Tick | Level | KeyChange) else (self._names.groups,)
         key: bytes | None = None
-        if isinstance(event, Heartbeat | Reset):
+        if isinstance(event, Heartbeat | Matches | Reset):
             key = event.group_id.encode()
         elif isinstance(event, Arrival):
             topics, key = (self._names.queues,), event.queue.key.encode()
@@ -173,6 +188,11 @@ class MemoryCoordinator:
             self._pulled.add(event.queue)
         if isinstance(event, Heartbeat | Unregister):
             self._follow(event)
+        if isinstance(event, Heartbeat) and event.pattern and (event.group_id, event.pattern) not in self._patterns:
+            self._patterns[event.group_id, event.pattern] = re.compile(event.pattern)
+            self._match(event.group_id, event.pattern)
+        if isinstance(event, Matches):
+            self._bring_forward(event.group_id, _end_settling)
 
     def _follow(self, event: AnyEvent) -> None:
         """End the wait for the next target when a member joins, changes its topics or leaves."""

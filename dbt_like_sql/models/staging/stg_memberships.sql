@@ -16,6 +16,7 @@ final as (
         sdk,
         app_version,
         labels,
+        pattern,
         detail like 'duplicate id:%' as is_duplicate_id,
         {{ log_time('at_ms') }} as changed_at
     from memberships

@@ -23,7 +23,12 @@ Grants = Annotated[
 ]
 MessageTopics = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC", help="Topic of messages of the application; may be repeated."),
+    typer.Option(
+        "--topic",
+        metavar="TOPIC",
+        help="Topic of messages of the application; may be repeated. 'orders.*': all whose names begin with 'orders.', "
+        "for members that subscribe a pattern.",
+    ),
 ]
 Groups = Annotated[
     list[str] | None,
@@ -53,8 +58,11 @@ def acls(
     No broker is queried. The roles of `wakeroll run` are coordinator and recorder.
     """
     for topic in topics or ():
-        if not is_legal(topic):
-            raise InvalidUsage(f"--topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores, hyphens")
+        if topic != "*" and not is_legal(topic.removesuffix("*")):
+            raise InvalidUsage(
+                f"--topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores, hyphens; or the "
+                "beginning of names and '*'"
+            )
     names = Topics(deployment.settings(prefix=prefix).prefix)
     scope = Scope(names, tuple(topics or ()), tuple(groups or ()))
     roles: dict[str, list[str]] = {}
@@ -85,8 +93,8 @@ def _entries(principal: str, roles: list[str], right: Right) -> list[dict[str, A
             "principal": principal,
             "host": "*",
             "resource_type": right.kind.upper(),
-            "resource_name": right.name,
-            "pattern_type": "LITERAL",
+            "resource_name": right.name.removesuffix("*") or right.name,
+            "pattern_type": "PREFIXED" if _is_prefix(right) else "LITERAL",
             "operation": "DESCRIBE_CONFIGS" if operation == "DescribeConfigs" else operation.upper(),
             "permission_type": "ALLOW",
         }
@@ -99,8 +107,15 @@ def _command(bootstrap: str, principal: str, right: Right) -> str:
     words += ["--allow-principal", principal]
     for operation in right.operations:
         words += ["--operation", operation]
-    words += [f"--{right.kind}", right.name]
+    if _is_prefix(right):
+        words += ["--resource-pattern-type", "prefixed"]
+    words += [f"--{right.kind}", right.name.removesuffix("*") or right.name]
     return shlex.join(words)
+
+
+def _is_prefix(right: Right) -> bool:
+    """Return whether a right is on all names that begin with some text; on all names, Kafka's own ``*`` is literal."""
+    return right.name.endswith("*") and right.name != "*"
 
 
 def _table(rows: list[tuple[str, list[str], Right]]) -> Table:

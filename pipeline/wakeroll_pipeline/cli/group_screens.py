@@ -113,7 +113,8 @@ def _of_member(one: MemberRow, view: GroupView, now_ms: int) -> Iterator[Text]:
     for words in (where, preferences):
         if known := [f"{name} {value}" for name, value in words.items() if value]:
             yield plain_text(", ".join(known))
-    yield plain_text(f"subscribes {', '.join(subscriptions)}")
+    by_pattern = f"pattern {one.pattern!r}, which matches " if one.pattern else ""
+    yield plain_text(f"subscribes {by_pattern}{', '.join(subscriptions) or 'no topic'}")
     shown = epoch_text(one.shown_epoch, one.sent_epoch)
     queues = f"{_count(one.queues, 'queue')}, {one.releasing} to release, {one.waiting} awaited"
     yield plain_text(f"has received epoch {shown}; {queues}, lag {lag_text(one.lag_messages, one.lag_unknown)}")

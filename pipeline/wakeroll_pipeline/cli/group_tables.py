@@ -98,9 +98,15 @@ def member_columns(rows: Sequence[MemberRow], now_ms: int) -> list[Column]:
         Column("version", [plain(one.app_version or UNKNOWN) for one in rows], rank=5),
         Column("host", [plain(one.host or UNKNOWN) for one in rows], rank=3),
         Column("joined", [_known_time(one.joined_ms) for one in rows], rank=6),
+        *_patterns(rows),
         Column("topics", [plain(", ".join(sub.topic for sub in one.subscriptions)) for one in rows], rank=7),
         *_notes(["; ".join(filter(None, (one.leaving, one.conflict, rival_text(one)))) for one in rows]),
     ]
+
+
+def _patterns(rows: Sequence[MemberRow]) -> list[Column]:
+    """Return the column of patterns, if there are any."""
+    return [Column("pattern", [plain(one.pattern) for one in rows], rank=7)] if any(one.pattern for one in rows) else []
 
 
 def rebalance_columns(rows: Sequence[RebalanceRow], now_ms: int) -> list[Column]:

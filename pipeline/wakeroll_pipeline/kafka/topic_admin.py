@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
@@ -41,6 +41,8 @@ _CLIENT = {
 }
 
 _LOOK_UP_S = 0.1
+LIST_S = 1.5
+"""Time to wait for the names of all topics (s): Kafka's client cannot be stopped meanwhile."""
 RENEW_S = 30.0
 """After this silence a new client is made (s). librdkafka 2.16 may stay connected and answer nothing any more, after
 all brokers were missing in the metadata for a moment, as on a machine that was overloaded."""
@@ -109,6 +111,19 @@ class Cluster:
         asked = TopicCollection(list(topics))
         answers = self._answers(self._admin.describe_topics(asked, request_timeout=self._patience_s))
         return {topic: _racks(answer) for topic, answer in answers.items()}
+
+    def names(self) -> list[str]:
+        """Query the names of all topics that this principal may describe.
+
+        Raises:
+            NotReachable: no broker answers within `LIST_S`; the call cannot end earlier.
+        """
+        try:
+            listed = self._admin.list_topics(timeout=min(self._patience_s, LIST_S))
+        except KafkaException as problem:
+            raise self._silence(problem.args[0].str()) from None
+        self._received_s = time.monotonic()
+        return list(listed.topics)
 
     def operations(self, topics: Iterable[str]) -> dict[str, frozenset[str] | KafkaError]:
         """Query which operations this principal may perform on topics.

@@ -99,6 +99,9 @@ class CurrentMember(Struct):
     labels: Annotated[
         str | None, Meta(description="labels that the application chose, as a JSON object; null if there are none")
     ]
+    pattern: Annotated[
+        str | None, Meta(description="regular expression of topics that the client subscribes; null if there is none")
+    ]
     shard: ShardName
     era: Era
     seq: Annotated[int, Meta(description="number of the decision by which the instance joined")]

@@ -160,6 +160,7 @@ def _member_row(
             SubscriptionRow(topic=one.topic, expression=one.expression, expression_type=one.expression_type)
             for one in member.subscriptions.values()
         ],
+        pattern=member.pattern,
         **({} if member.about is None else structs.asdict(member.about)),
         conflict=group.conflicts.get(client_id, ""),
         rival="" if member.rival is None else member.rival.beat.instance_id,

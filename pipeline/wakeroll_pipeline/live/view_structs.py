@@ -130,6 +130,9 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     strategy: str
     consume_from: str
     subscriptions: list[SubscriptionRow]
+    pattern: str = ""
+    """Regular expression by which it subscribes topics that it does not name; empty if there is none. `subscriptions`
+    has the topics that match."""
     host: str = ""
     """Host or pod, as the client describes itself; this and the next three are empty if it does not tell."""
     sdk: str = ""

@@ -10,7 +10,7 @@ from wakeroll_model.records import shard_of
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.process_metrics import new_registry
 
-Kind = Literal["tick", "route", "arrival"]
+Kind = Literal["tick", "route", "arrival", "matches"]
 _LAPSE_S = 15.0
 """How long an observer counts as ready after its last tick (s)."""
 FULL = "queue full"
@@ -51,6 +51,11 @@ class ObserverMetrics:
             "Arrivals (reports of the end offset of a queue) that a broker has acknowledged.",
             registry=registry,
         )
+        self._matches = Counter(
+            "wakeroll_observer_matches",
+            "Lists of topics that match a pattern, for one group each, that a broker has acknowledged.",
+            registry=registry,
+        )
         self._ends = Counter(
             "wakeroll_observer_end_offsets_read", "End offsets of queues that brokers have returned.", registry=registry
         )
@@ -86,7 +91,8 @@ class ObserverMetrics:
             self._last_tick.labels(shard).set_to_current_time()
             self.health.ready()
         else:
-            (self._routes if kind == "route" else self._arrivals).inc()
+            counters = {"route": self._routes, "arrival": self._arrivals, "matches": self._matches}
+            counters[kind].inc()
 
     def failed(self, kind: Kind, cause: str) -> None:
         """Count a record that was not appended, or whose acknowledgement did not arrive."""

@@ -9,9 +9,10 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -19,16 +20,18 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from wakeroll.connection import Connection, is_legal
 from wakeroll.errors import NotReachable
 from wakeroll_model.config import DEFAULT_LIMITS, MAX_QUEUES, Limits
-from wakeroll_model.events import Route
+from wakeroll_model.events import Matches, Route
+from wakeroll_model.partitioner import partition_of
 from wakeroll_model.signing import Keys
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.kafka.rights_check import require_rights
 from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
-from wakeroll_pipeline.metrics.observer_metrics import FULL, ObserverMetrics
+from wakeroll_pipeline.metrics.observer_metrics import FULL, Kind, ObserverMetrics
 from wakeroll_pipeline.observer import subscribed_topics
 from wakeroll_pipeline.observer.arrival_events import Announcer
 from wakeroll_pipeline.observer.offset_mirror import OffsetMirror
+from wakeroll_pipeline.observer.pattern_book import PatternBook
 from wakeroll_pipeline.observer.signed_producers import ENDS_MS, SignedProducer
 from wakeroll_pipeline.observer.subscribed_topics import GroupRecord, OffsetsSet, Subscribed
 from wakeroll_pipeline.observer.ticks import Ticker, next_due_s
@@ -88,6 +91,16 @@ def observe(
     log.info("stopped")
 
 
+class _Appended(NamedTuple):
+    """An event that is sent to the shards."""
+
+    kind: Kind
+    name: str
+    """The event in words."""
+    lost: Callable[[], None]
+    """Called if it was not delivered."""
+
+
 class Router:
     """Follows the subscriptions, queries the brokers for the queues of their topics, and sends routes to the shards."""
 
@@ -110,6 +123,7 @@ class Router:
         self._announcer = announcer
         self._metrics = metrics
         self._book = RouteBook()
+        self._patterns = PatternBook(connection.topics)
         self._control = {topic: Watch() for topic in connection.topics.control}
         self._follower: Follower[GroupRecord] = Follower(connection, connection.topics.groups, subscribed_topics.read)
         self._producer = SignedProducer(connection, keys, _ROUTE_TIMEOUT_MS)
@@ -130,12 +144,14 @@ class Router:
                 self._ask((*self._control, *self._book.topics), stop)
                 for topic in self._book.forget():
                     log.info("topic %s has no subscribers any more", topic)
+                self._patterns.forget()
                 due_s = next_due_s(due_s, time.monotonic(), POLL_S)
             for record in self._follower.receive(min(max(due_s - time.monotonic(), 0), _LISTEN_S)):
                 self._note(record)
             # Not delayed until the next poll: a joining client waits for the routes of its topics.
             if new := self._book.take_new():
                 self._ask(new, stop)
+            self._match(stop)
             self._announcer.subscribed = self._book.topics
             self._metrics.follows_topics(len(self._book.topics))
             self._producer.poll()
@@ -149,6 +165,8 @@ class Router:
         match record:
             case Subscribed():
                 self._subscribe(wanted.topic for wanted in record.subscriptions)
+                if (by_pattern := record.by_pattern) is not None:
+                    self._patterns.note(*by_pattern)
             case OffsetsSet():
                 self._subscribe({entry.queue.topic for entry in record.offsets})
 
@@ -156,6 +174,33 @@ class Router:
         for topic in topics:
             if is_legal(topic) and topic not in self._names.all:
                 self._book.note_subscription(topic)
+
+    def _match(self, stop: threading.Event) -> None:
+        """List the topics of the cluster if that is due, and tell the groups which of them match their patterns.
+
+        The routes of new topics go first, so that one target assigns their queues. A topic that does not exist any more
+        is not listed; its last route has no queues.
+        """
+        now_ms = int(time.monotonic() * 1_000)
+        if self._patterns.must_list(now_ms):
+            try:
+                found = self._patterns.learn(self._cluster.names(), now_ms)
+            except NotReachable as error:
+                self._patterns.postpone(now_ms)
+                if not stop.is_set():
+                    self._silence.began(f"{error}; retrying")
+                return
+            self._subscribe(found)
+            if new := self._book.take_new():
+                self._ask(new, stop)
+        for matches in self._patterns.due(now_ms) if self._shards else ():
+            self._tell(matches)
+
+    def _tell(self, matches: Matches) -> None:
+        key = matches.group_id.encode()
+        lost = partial(self._patterns.mark_lost, matches)
+        partition = partition_of(key, self._shards)
+        self._append(_Appended("matches", f"the topics of pattern {matches.pattern!r}", lost), matches, partition, key)
 
     def _ask(self, topics: Iterable[str], stop: threading.Event) -> None:
         """Query the brokers for topics, and send the routes that are new or due."""
@@ -234,32 +279,37 @@ class Router:
                 log.info("topic %s has %d queues, version %s", topic, len(route.queues), route.version)
             elif news and watch.existed:
                 log.info("topic %s was deleted", topic)
+                self._patterns.repeat(topic)
             self._send(route)
 
     def _send(self, route: Route) -> None:
-        value = msgspec.json.encode(route)
+        lost = partial(self._book.mark_lost, route.topic)
         for partition in range(self._shards):
-            try:
-                self._producer.produce(
-                    self._names.groups,
-                    value,
-                    partition,
-                    on_delivery=partial(self._delivered, route.topic),
-                )
-            except BufferError:  # a million shards and topics; the next poll sends the rest
-                self._metrics.failed("route", FULL)
-                self._book.mark_lost(route.topic)
-            except KafkaException as error:
-                self._metrics.failed("route", error.args[0].name())
-                self._delivery.began(f"cannot send the route of {route.topic}: {error.args[0].str()}")
+            self._append(_Appended("route", f"the route of {route.topic}", lost), route, partition)
 
-    def _delivered(self, topic: str, error: KafkaError | None, message: Message) -> None:
-        self._metrics.delivered("route", message, error)
+    def _append(self, what: "_Appended", event: Route | Matches, partition: int, key: bytes | None = None) -> None:
+        try:
+            self._producer.produce(
+                self._names.groups,
+                msgspec.json.encode(event),
+                partition,
+                key=key,
+                on_delivery=partial(self._delivered, what),
+            )
+        except BufferError:  # a million shards and topics; the next poll sends the rest
+            self._metrics.failed(what.kind, FULL)
+            what.lost()
+        except KafkaException as error:
+            self._metrics.failed(what.kind, error.args[0].name())
+            self._delivery.began(f"cannot send {what.name}: {error.args[0].str()}")
+
+    def _delivered(self, what: "_Appended", error: KafkaError | None, message: Message) -> None:
+        self._metrics.delivered(what.kind, message, error)
         if error is None:
             self._delivery.ended()
         else:
-            self._delivery.began(f"the route of {topic} was not delivered: {error.str()}")
-            self._book.mark_lost(topic)
+            self._delivery.began(f"{what.name} was not delivered: {error.str()}")
+            what.lost()
 
     def _remark(self, topic: str, oddity: str) -> None:
         """Log a problem of a topic once; "" means that it has none."""

@@ -1,13 +1,15 @@
 """Parsing of group events by the observer: which topics are subscribed or reset."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError, convert
 
-from wakeroll_model.config import MAX_QUEUES, MAX_TOPICS
-from wakeroll_model.queue import Queue, TopicName
+from wakeroll_model.config import MAX_PATTERN, MAX_QUEUES, MAX_TOPICS
+from wakeroll_model.queue import GroupId, Queue, TopicName
 from wakeroll_model.records import UNREADABLE
+
+_Pattern = Annotated[str, Meta(max_length=MAX_PATTERN)]
 
 
 class _Wanted(Struct):
@@ -15,9 +17,21 @@ class _Wanted(Struct):
 
 
 class Subscribed(Struct, tag_field="type", tag="heartbeat"):
-    """A heartbeat, reduced to the topics that its client subscribes to."""
+    """A heartbeat, reduced to what its client subscribes."""
 
+    group_id: Any = None
+    pattern: Any = None
     subscriptions: Annotated[list[_Wanted], Meta(max_length=MAX_TOPICS)] = []
+
+    @property
+    def by_pattern(self) -> tuple[str, str] | None:
+        """The group and the pattern; None without a pattern, or if one of them is not valid."""
+        if not self.pattern:
+            return None
+        try:
+            return convert((self.group_id, self.pattern), tuple[GroupId, _Pattern])
+        except ValidationError:
+            return None
 
 
 class _Offset(Struct):

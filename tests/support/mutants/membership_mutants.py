@@ -114,7 +114,7 @@ MUTANTS = (
     M("a new subscription is no change", "A new or a removed topic is a change.",
       "preferences", '    return combined(sharing.concerned("subscription"), reviewed', "    return combined(reviewed", {**SMALL, "only": ("wish",) * 6}),
     M("subscriptions are not taken", "A member has what it subscribes now.", "preferences",
-      "    member.subscriptions = wanted\n", "", {**SMALL, "only": ("wish",) * 6}),
+      "    member.subscriptions, member.matched = wanted, matched\n", "", {**SMALL, "only": ("wish",) * 6}),
     M("preferences are not taken", "The strategy is what the oldest member wants now.", "preferences",
       "    rethought = [name for name in NAMES if getattr(member, name) != getattr(beat, name)]\n", "    rethought = []\n", {**SMALL, "only": ("prefer",) * 6}),
     M("the timer does not look", "What is no CHANGE takes effect at the timer's next look.", "group_machine",

@@ -32,7 +32,11 @@ ranked as (
         row_number() over (
             partition by group_id, client_id, instance_id, change in ('joined', 'described')
             order by era desc, seq desc
-        ) as nth_newest_description
+        ) as nth_newest_description,
+        row_number() over (
+            partition by group_id, client_id, instance_id, change in ('joined', 'resubscribed')
+            order by era desc, seq desc
+        ) as nth_newest_subscription
     from changes
 ),
 
@@ -63,6 +67,17 @@ described as (
     where change in ('joined', 'described') and nth_newest_description = 1
 ),
 
+-- `matched` is about the whole group, so the client's own changes show its pattern.
+subscribed as (
+    select
+        group_id,
+        client_id,
+        instance_id,
+        pattern
+    from ranked
+    where change in ('joined', 'resubscribed') and nth_newest_subscription = 1
+),
+
 owned as (
     select
         group_id,
@@ -84,12 +99,14 @@ final as (
         described.sdk,
         described.app_version,
         described.labels,
+        subscribed.pattern,
         entered.shard,
         entered.era,
         entered.seq
     from ranked
     inner join entered using (group_id, client_id, instance_id)
     left join described using (group_id, client_id, instance_id)
+    left join subscribed using (group_id, client_id, instance_id)
     left join owned using (group_id, client_id)
     where ranked.nth_newest = 1 and ranked.change in ('joined', 'resubscribed', 'described', 'replaced')
 )
