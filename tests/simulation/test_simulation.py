@@ -1,6 +1,6 @@
 """Never two owners, nothing lost, nobody evicted: worlds made from seeds, in which everything goes wrong."""
 
-from tests.support.mutants.mutant_worlds import RESTED
+from tests.support.mutants.mutant_worlds import PATTERNS, RESTED
 from tests.support.simulation.frame.seeds import digests, run_worlds
 from tests.support.simulation.groups.group_simulation import GROUPS
 
@@ -10,6 +10,8 @@ OUTAGES = 12
 """Worlds with little else than long outages of the coordinators."""
 RESTS = 16
 """Worlds with little else than pauses of groups, and lost assignments."""
+MATCHED = 12
+"""Worlds in which members subscribe by patterns."""
 FOUND = (1959, 3200, 4710, 8149, 8413, 8415, 8437, 8651)
 """Seeds in which a rule was broken once, by the core or in the eyes of a checker."""
 
@@ -34,6 +36,16 @@ def test_a_group_that_was_paused_reads_on_whatever_its_members_have_not_heard():
     """Assignments are lost for ever, read late, or not at all."""
     for seed in range(RESTS):
         plan = GROUPS.draw(seed, **RESTED)
+        found = GROUPS.broken(GROUPS.world(plan).run())
+        assert not found, GROUPS.tell(GROUPS.shrink(plan, found[0].rule))
+
+
+def test_members_agree_on_the_topics_of_their_patterns_whatever_an_observer_has_not_seen():
+    """Topics appear and vanish, patterns change member by member, and lists of topics come late or not at all."""
+    for seed in range(MATCHED):
+        faults = {**PATTERNS, "only": (*PATTERNS["only"], "kill", "dark", "crash", "restore", "behind")}
+        plan = GROUPS.draw(seed, **faults)
+        assert plan.by_pattern
         found = GROUPS.broken(GROUPS.world(plan).run())
         assert not found, GROUPS.tell(GROUPS.shrink(plan, found[0].rule))
 

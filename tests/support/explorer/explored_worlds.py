@@ -6,10 +6,21 @@ from dataclasses import dataclass, field
 from tests.support.explorer.explored_coordinator import GROUP
 from wakeroll_model.client import Preferences
 from wakeroll_model.config import SESSION_TIMEOUT_MS
-from wakeroll_model.events import AnyEvent, Configure, Kick, Reset, ResetOffset, Route, RoutedQueue, Subscription
+from wakeroll_model.events import (
+    AnyEvent,
+    Configure,
+    Kick,
+    Matches,
+    Reset,
+    ResetOffset,
+    Route,
+    RoutedQueue,
+    Subscription,
+)
 from wakeroll_model.queue import Queue
 
 TOPIC = "orders"
+PATTERN = "o.*"
 ALL = (0, 1, 2)
 """Every process that there is."""
 SHORT_S, BEAT_S, SESSION_S = 1, 10, SESSION_TIMEOUT_MS // 1000 + 1
@@ -42,6 +53,8 @@ class World:
     """Whether applications read messages and commit."""
     orderly: bool = False
     broadcasting: bool = False
+    pattern: str = ""
+    """What the clients subscribe instead of the topic; an observer has told the group that the topic matches."""
     heals_in_s: int = 100
     """In the calm, all is well again after so many seconds."""
     depth: int = 6
@@ -53,7 +66,8 @@ class World:
     def preferences(self) -> Preferences:
         """What each client wants."""
         return Preferences(
-            subscriptions=[Subscription(topic=TOPIC)],
+            subscriptions=[] if self.pattern else [Subscription(topic=TOPIC)],
+            pattern=self.pattern,
             mode="broadcasting" if self.broadcasting else "clustering",
             consume_from="first",
             orderly=self.orderly,
@@ -64,6 +78,11 @@ def route_of(count: int, end: int | None = None) -> Route:
     """Return a route with so many queues, each with messages up to `end`; no queues: the topic is gone."""
     queues = [RoutedQueue(topic=TOPIC, broker="", queue_id=number, max_offset=end) for number in range(count)]
     return Route(topic=TOPIC, queues=queues, version=str(count or "gone"))
+
+
+def matches_of(*topics: str) -> Matches:
+    """Return an observer's list of the topics that match the pattern."""
+    return Matches(group_id=GROUP, pattern=PATTERN, topics=list(topics))
 
 
 def reset_to(offset: int, queue_id: int = 0) -> Reset:
@@ -177,6 +196,18 @@ WORLDS = {
             waits=((SHORT_S, ()), (BEAT_S, ALL), (SESSION_S, (0,)), (SESSION_S, (1,))),
             depth=3,
             long_depth=5,
+        ),
+        World(
+            "J",
+            "clients subscribe a pattern; an observer lists its topic late, and it is deleted",
+            running=(0,),
+            pattern=PATTERN,
+            events=(matches_of(), route_of(3), matches_of(TOPIC), route_of(0), matches_of()),
+            ordered_events=True,
+            budgets={"start": 1, "leave": 1, "crash": 1, "lose": 1, "miss": 1},
+            waits=((SHORT_S, ()), (BEAT_S, ALL), (SESSION_S, (0,)), (SESSION_S, (1,))),
+            depth=4,
+            long_depth=6,
         ),
     )
 }

@@ -11,7 +11,7 @@ from tests.support.explorer.universe import Move, State, Universe
 from tests.support.story import Story
 from wakeroll_model.config import ERA_EPOCHS
 from wakeroll_model.decisions import AnyDecision, Assignment, Fenced
-from wakeroll_model.events import Commit, Configure, Heartbeat, Kick, Level, Reset, Route, Unregister
+from wakeroll_model.events import Commit, Configure, Heartbeat, Kick, Level, Matches, Reset, Route, Unregister
 
 _SHOWN = frozenset({"group_id", "client_id", "instance_id", "epoch", "owned", "subscriptions"})
 
@@ -99,6 +99,8 @@ def words_of(event: Any) -> str:
             owned = ",".join(map(str, event.owned)) or "none"
             epoch = _epoch(event.epoch)
             return f"beat {event.instance_id} {topics} epoch={epoch} owned={owned}{_more(event, _SHOWN)}"
+        case Matches():
+            return f"matches {event.pattern} {' '.join(event.topics)}".rstrip()
         case Unregister():
             return f"leave {event.instance_id}"
         case Commit():

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from tests.support.explorer import explored_process
 from tests.support.explorer.explored_coordinator import SECOND_MS, Coordinator, Said
 from tests.support.explorer.explored_process import FROZEN, OVER, UP, Processes
-from tests.support.explorer.explored_worlds import World
+from tests.support.explorer.explored_worlds import TOPIC, World, matches_of
 from wakeroll_model import feature_levels
-from wakeroll_model.events import Configure, Kick, Level, Reset, Route
+from wakeroll_model.events import Configure, Kick, Level, Matches, Reset, Route
 from wakeroll_model.queue import Queue
 
 Move = tuple[str | int | Queue | tuple[int, ...], ...]
@@ -90,6 +90,9 @@ class Universe:
         state = self._append(state, coordinator.number(world.route))
         for slot in world.running:
             state = self._take(state, slot, self.processes.start(state.processes[slot]))
+            state = self.pass_time(state, 3, world.running)
+        if world.pattern:
+            state = self._append(state, coordinator.number(matches_of(TOPIC)))
             state = self.pass_time(state, 3, world.running)
         return Next(("begin",), state, tuple(self._broken))
 
@@ -348,7 +351,7 @@ class Universe:
             for entry in event.offsets:
                 state = _handled(state, entry.queue, max(entry.offset, state.handled[entry.queue.queue_id]))
         else:
-            assert isinstance(event, Configure | Kick | Reset), event
+            assert isinstance(event, Configure | Kick | Matches | Reset), event
         return self._append(state, self.events[number])
 
     def _snapshot(self, state: State) -> State:

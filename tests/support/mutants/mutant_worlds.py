@@ -57,3 +57,10 @@ OUTAGES = {
 """The coordinators are away for longer than two sessions, in the middle of hand-overs."""
 LOST = {**SMALL, "chaos_ms": 240_000, "only": ("loss",) * 6 + ("leave", "crash", "cut", "pause", "route", "skip")}
 """The coordinator loses its state."""
+PATTERNS = {
+    **SMALL,
+    "is_raised": True,
+    "patterns": True,
+    "only": ("wish",) * 4 + ("gone",) * 3 + ("made again", "route", "leave", "restart"),
+}
+"""Clients subscribe by patterns, and change them; topics vanish and appear."""

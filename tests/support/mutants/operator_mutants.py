@@ -10,6 +10,7 @@ from tests.support.mutants.mutant_worlds import (
     FORGED,
     JUNK,
     LOCKS,
+    PATTERNS,
     RESET,
     RESTED,
     ROUTES,
@@ -34,6 +35,15 @@ MUTANTS = (
       "            if queue not in wanted or client_id not in may[queue.topic]:", "            if queue not in wanted:", STRATEGIES),
     M("a strategy that fails takes all away", "Where a strategy fails, the last target stays.", "target",
       "        shares = _last_shares(group, shared)", "        shares = {}", STRATEGIES),
+    # --- patterns ---
+    M("topics that match are not looked at", "A topic that begins to match a pattern changes the target.", "patterns",
+      "    return _subscribed(turn, event, before, now, subscribed) if users else NOTHING", "    return NOTHING", PATTERNS),
+    M("members with a pattern have no topics", "A member has the topics that match its pattern.", "patterns",
+      "        member.subscriptions, member.matched, member.bytes = wanted, matched, sizes[client_id]", "        pass", PATTERNS),
+    M("a late list takes a topic away", "A topic matches as long as its route has queues.", "patterns",
+      " if topic in listed or turn.routes.queues(topic)]", " if topic in listed]", PATTERNS),
+    M("a topic matches for ever", "A topic that is gone matches no pattern.", "patterns",
+      " if topic in listed or turn.routes.queues(topic)]", "]", PATTERNS),
     # --- commits ---
     M("commit goes backwards", "A committed offset never goes backwards.",
       "commits", "        if is_news or now_ahead != ahead:", "        if True:", FORGED),

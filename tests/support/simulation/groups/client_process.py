@@ -305,8 +305,13 @@ class Process:
 
     def _wishes(self) -> Preferences:
         plan = self.world.plan
+        named, pattern = self.topics, ""
+        if plan.by_pattern:  # every third client names one of its topics too, which the pattern matches as well
+            named, pattern = self.topics[: int(self.name[-1]) % 3 == 0], "|".join(self.topics)
+            self.world.observer.note_pattern(self.group_id, pattern)
         return Preferences(
-            subscriptions=[Subscription(topic=topic, version=self.version) for topic in self.topics],
+            subscriptions=[Subscription(topic=topic, version=self.version) for topic in named],
+            pattern=pattern,
             consume_from=plan.consume_from,
             orderly=plan.orderly,
             mode="broadcasting" if plan.broadcasts(self.group_id) else "clustering",

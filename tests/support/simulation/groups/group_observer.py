@@ -1,9 +1,12 @@
 """The observers of a world: they tick, and say which queues there are and where their leaders stand."""
 
+import re
+from collections import deque
+from random import Random
 from typing import TYPE_CHECKING
 
 from tests.support.simulation.groups.group_plan import TOPICS
-from wakeroll_model.events import Route, RoutedQueue, Tick
+from wakeroll_model.events import Matches, Route, RoutedQueue, Tick
 from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
@@ -56,6 +59,11 @@ class Observer:
         """... so much."""
         self.topic_ids = dict.fromkeys(TOPICS, "1")
         self.tickers: list[Ticker] = []
+        self._patterns: set[tuple[str, str]] = set()
+        """Group and pattern of its clients."""
+        self._lists: deque[set[str]] = deque(maxlen=4)
+        """The topics that existed when they were listed last, the newest last."""
+        self._rng = Random(f"patterns {world.plan.seed}")  # of its own, so that older seeds stay the same
 
     def start(self) -> None:
         """Begin."""
@@ -120,6 +128,29 @@ class Observer:
         self._world.after(ROUTES_MS, self._route_all)
         for topic in TOPICS:
             self._route(topic)
+        self._match_all()
+
+    def note_pattern(self, group_id: str, pattern: str) -> None:
+        """A client subscribes a pattern; its group is told the topics soon, if it is a new one."""
+        if (group_id, pattern) not in self._patterns:
+            self._patterns.add((group_id, pattern))
+            self._world.after(self._rng.choice((50, 300, 2_000)), self._match, group_id, pattern)
+
+    def _match_all(self) -> None:
+        """Tell all groups the topics of their patterns; at times by an observer that has listed them before."""
+        self._lists.append({topic for topic in TOPICS if self.routed[topic]})
+        listed = self._rng.choice(self._lists) if self._rng.random() < 0.3 else self._lists[-1]
+        for group_id, pattern in sorted(self._patterns):
+            self._match(group_id, pattern, listed)
+
+    def _match(self, group_id: str, pattern: str, listed: set[str] | None = None) -> None:
+        world = self._world
+        if world.now_ms < max(world.unobserved_until_ms, world.broker.dark_until_ms):
+            world.after(1_000, self._match, group_id, pattern)
+            return
+        existing = {topic for topic in TOPICS if self.routed[topic]} if listed is None else listed
+        topics = sorted(topic for topic in existing if re.fullmatch(pattern, topic))
+        world.broker.append(Matches(group_id=group_id, pattern=pattern, topics=topics), world.now_ms)
 
     def _route(self, topic: str) -> None:
         world = self._world
@@ -127,6 +158,8 @@ class Observer:
             world.after(1_000, self._route, topic)
             return
         world.broker.append(self.route(topic), world.now_ms)
+        if self._patterns:
+            self._world.after(self._rng.choice((0, 10, 1_500)), self._match_all)
 
     def route(self, topic: str) -> Route:
         """Return what there is to say of a topic now."""

@@ -43,11 +43,22 @@ class Plan(AnyPlan):
 
     is_raised: bool = False
     """Whether the feature level is raised at the beginning; else the seed says when."""
+    patterns: bool | None = None
+    """Whether clients subscribe by patterns; None: the seed says it."""
 
     @property
     def level_ms(self) -> int | None:
         """When the operator raises the feature level; None: never. Not drawn, so that older seeds stay the same."""
         return 0 if self.is_raised else (None, 0, self.chaos_ms // 2)[self.seed % 3]
+
+    @property
+    def by_pattern(self) -> bool:
+        """Whether clients subscribe by patterns instead of names. Not drawn, so that older seeds stay the same.
+
+        A loss of state may lose the level too, and a pattern with it.
+        """
+        is_able = self.level_ms == 0 and all(fault.kind != "loss" for fault in self.faults)
+        return is_able and (self.seed % 2 == 1 if self.patterns is None else self.patterns)
 
     @property
     def has_replicas(self) -> bool:

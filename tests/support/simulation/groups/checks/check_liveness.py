@@ -99,11 +99,7 @@ def _not_told(evidence: Evidence, group_id: str, group: Gathering) -> Iterator[s
 
 def _not_as_planned(group: Gathering, routes: dict[str, Route], offsets: dict[Queue, int]) -> Iterator[str]:
     """Each queue belongs to whom the strategy gives it, asked about each topic among its subscribers."""
-    wanted = {
-        name: [one.topic for one in member.said.subscriptions]
-        for name, member in group.members.items()
-        if name not in group.leaving
-    }
+    wanted = {name: sorted(member.topics) for name, member in group.members.items() if name not in group.leaving}
     topics = [topic for topic in TOPICS if any(topic in subscribed for subscribed in wanted.values())]
     queues = [one for topic in topics if topic in routes for one in routes[topic].queues]
     params = {

@@ -7,7 +7,7 @@ from tests.support.simulation.groups.checks.evidence import Evidence, Page
 from tests.support.simulation.groups.checks.roll import Roll
 from wakeroll_model.config import ERA_EPOCHS
 from wakeroll_model.decisions import BY_THE_LOG, WITHOUT_TARGET, Assignment, Handover, Membership, Offset, Rebalance
-from wakeroll_model.events import Heartbeat
+from wakeroll_model.events import Heartbeat, Matches
 
 RULE = "not told"
 
@@ -17,13 +17,14 @@ def check(evidence: Evidence) -> Iterator[Broken]:
     for book in evidence.books:
         roll = Roll(book)
         for page in book.pages:
-            behind = _who_is_behind(roll, page)
+            behind, matched = _who_is_behind(roll, page), _matched(roll, page)
             roll.take(page)
             told: dict[tuple[str, str], list[Assignment]] = {}
             for one in page.decisions:
                 if isinstance(one, Assignment):
                     told.setdefault((one.group_id, one.client_id), []).append(one)
             wrong = [*_wrong_telling(roll, page, told), *(_wrong_pauses(roll, page) if book.era.number == 1 else ())]
+            wrong += _wrong_matches(roll, page, matched)
             for group_id, says in wrong:
                 yield Broken(RULE, page.at_ms, says, None, group_id)
             if behind is not None and behind not in told and behind[1] in roll.group(behind[0]).members:
@@ -43,6 +44,23 @@ def _who_is_behind(roll: Roll, page: Page) -> tuple[str, str] | None:
         return None
     is_behind = member.said.epoch <= beat.epoch < member.told.epoch and member.told_at > group.configured_at
     return (beat.group_id, beat.client_id) if is_behind else None
+
+
+def _matched(roll: Roll, page: Page) -> set[str] | None:
+    """Return the topics of the pattern that a page is about; None if it has none yet."""
+    return roll.group(page.event.group_id).matches.get(page.event.pattern) if isinstance(page.event, Matches) else None
+
+
+def _wrong_matches(roll: Roll, page: Page, before: set[str] | None) -> Iterator[tuple[str, str]]:
+    """It is on record which topics a pattern matches now, once, and only if that has changed."""
+    if not isinstance(page.event, Matches):
+        return
+    group_id, pattern = page.event.group_id, page.event.pattern
+    group, said = roll.group(group_id), [one for one in page.decisions if isinstance(one, Membership)]
+    is_used = any(member.said.pattern == pattern for member in group.members.values())
+    is_due = is_used and group.matches[pattern] != before
+    if sum(one.change == "matched" for one in said) != is_due:
+        yield group_id, f"{pattern} matched {before}, and now {group.matches.get(pattern)}; on record: {said}"
 
 
 def _wrong_pauses(roll: Roll, page: Page) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from wakeroll_model.config import (
     SETTLE_MS,
 )
 from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Rebalance
-from wakeroll_model.events import Configure, Heartbeat, Kick, Unregister
+from wakeroll_model.events import Configure, Heartbeat, Kick, Matches, Route, Unregister
 from wakeroll_model.queue import Queue
 
 
@@ -33,13 +33,15 @@ class Present:
     """The newest assignment to it."""
     told_at: int = -1
     """The offset of its cause."""
+    matched: set[str] = field(default_factory=set)
+    """Topics that its pattern matches."""
     has_answered: bool = False
     """Whether it has shown an assignment since it was told one; a life that was forgotten may begin with an epoch."""
 
     @property
     def topics(self) -> set[str]:
         """What it subscribes."""
-        return {one.topic for one in self.said.subscriptions}
+        return {one.topic for one in self.said.subscriptions} | self.matched
 
 
 @dataclass
@@ -73,6 +75,8 @@ class Gathering:
     """client_id -> the life that an operator kicked, and until when no other life may join, by the shard's clock."""
     kicks: set[str] = field(default_factory=set)
     """The requests to kick a client that took effect."""
+    matches: dict[str, set[str]] = field(default_factory=dict)
+    """Pattern -> the topics that match it."""
     is_paused: bool = False
     """Whether an operator has paused it, by the record."""
     configured_at: int = -1
@@ -123,6 +127,8 @@ class Roll:
 
     def __init__(self, book: Book) -> None:
         self.groups: dict[str, Gathering] = {}
+        self._gone: set[str] = set()
+        """Topics whose newest route has no queues."""
         self._epoch = (book.era.number - 1) * ERA_EPOCHS
         for event in book.known(Configure):
             self._configure(event, -1)
@@ -147,6 +153,10 @@ class Roll:
                 self._unregister(event, page)
             case Heartbeat() as event:
                 self._hear(event, page)
+            case Route() as event:
+                self._gone = self._gone - {event.topic} if event.queues else self._gone | {event.topic}
+            case Matches() as event:
+                self._match(event)
             case _:
                 pass
         for decision in page.decisions:
@@ -159,6 +169,15 @@ class Roll:
         if not is_in and life not in group.past:  # it ends before it was heard
             group.past[life], group.told_past[life] = "left", page.clock_ms
 
+    def _match(self, event: Matches) -> None:
+        """A topic stays as long as its route has queues: another observer may not have listed it yet."""
+        group, pattern = self.group(event.group_id), event.pattern
+        users = [member for member in group.members.values() if member.said.pattern == pattern]
+        if users or pattern in group.matches:
+            group.matches[pattern] = set(event.topics) | (group.matches.get(pattern, set()) - self._gone)
+        for member in users:
+            member.matched = group.matches[pattern]
+
     def _hear(self, event: Heartbeat, page: Page) -> None:
         group = self.group(event.group_id)
         group.heard[event.client_id, event.instance_id] = event, page.clock_ms
@@ -169,6 +188,8 @@ class Roll:
         member.has_answered |= member.told is not None and event.epoch >= member.told.epoch
         if event.epoch >= member.said.epoch:
             member.said = event
+            before = member.matched if event.pattern else set[str]()
+            member.matched = group.matches.get(event.pattern, before)
 
     def _take(self, decision: AnyDecision, page: Page) -> None:
         match decision:
@@ -203,7 +224,9 @@ class Roll:
         match decision.change:
             case "joined":
                 beat, seen_ms = group.heard[client_id, decision.instance_id]
-                group.members[client_id] = Present(decision.instance_id, page.clock_ms, seen_ms, beat)
+                group.members[client_id] = Present(
+                    decision.instance_id, page.clock_ms, seen_ms, beat, matched=group.matches.get(beat.pattern, set())
+                )
             case "left" | "died" | "expired" | "kicked":
                 group.members.pop(client_id, None)
                 group.leaving.pop(client_id, None)
