@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from wakeroll.offset_queries import OffsetTarget
 from wakeroll.own_process import OwnProcess
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S
+from wakeroll.push.outcomes import OnDeadLetter
 from wakeroll.push.workers import AsyncHandler
 from wakeroll_model.events import Mode, Policy
 from wakeroll_model.queue import Queue
@@ -213,6 +214,8 @@ class AsyncConsumer:
         prefetch_bytes: int = limits.PREFETCH_BYTES,
         on_error: Literal["retry", "raise"] = "retry",
         max_retries: int | None = None,
+        retry_delays: Sequence[int] | None = None,
+        on_dead_letter: OnDeadLetter | None = None,
         handle_timeout: float = HANDLE_TIMEOUT_S,
         stop_timeout: float = 30.0,
     ) -> None:
@@ -237,6 +240,8 @@ class AsyncConsumer:
             prefetch_bytes=prefetch_bytes,
             on_error=on_error,
             max_retries=max_retries,
+            retry_delays=retry_delays,
+            on_dead_letter=on_dead_letter,
             handle_timeout=handle_timeout,
             stop_timeout=stop_timeout,
         )

@@ -31,7 +31,18 @@ PATIENCE_S = 30.0
 SLICE_S = 0.05
 """How long to wait for the members before they are looked at again (s)."""
 RUN_ARGUMENTS = frozenset(
-    {"workers", "batch_size", "prefetch", "prefetch_bytes", "on_error", "max_retries", "handle_timeout", "stop_timeout"}
+    {
+        "workers",
+        "batch_size",
+        "prefetch",
+        "prefetch_bytes",
+        "on_error",
+        "max_retries",
+        "retry_delays",
+        "on_dead_letter",
+        "handle_timeout",
+        "stop_timeout",
+    }
 )
 """Arguments of `Consumer.run`; all others of `join` are those of `Consumer`."""
 
