@@ -293,6 +293,10 @@ class AsyncConsumer:
         """Read no further messages of these queues; see `Consumer.pause`."""
         self._joined.pause(queues)
 
+    def paused(self) -> list[Queue]:
+        """Return the queues that `pause` has stopped, sorted."""
+        return self._joined.paused()
+
     def resume(self, queues: Iterable[QueueName]) -> None:
         """Read queues on that `pause` has stopped."""
         self._joined.resume(queues)

@@ -830,6 +830,15 @@ class Consumer:
         self._control.changed.set()  # what was read ahead is read again later
         self._connection.clock.on_change()
 
+    def paused(self) -> list[Queue]:
+        """Return the queues that `pause` has stopped, sorted. Any thread may call it.
+
+        Raises:
+            InvalidUsage: the consumer is closed.
+        """
+        self._refuse_if_left()
+        return self._reader.paused
+
     def resume(self, queues: Iterable[QueueName]) -> None:
         """Read queues on that `pause` has stopped. Any thread may call it.
 
