@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from wakeroll.offset_queries import OffsetTarget
 from wakeroll.own_process import OwnProcess
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S
+from wakeroll.push.outcomes import OnDeadLetter
 from wakeroll.push.workers import AsyncHandler
 from wakeroll.topic_subscriptions import Subscribed
 from wakeroll_model.events import Mode, Policy
@@ -217,6 +218,8 @@ class AsyncConsumer:
         prefetch_bytes: int = limits.PREFETCH_BYTES,
         on_error: Literal["retry", "raise"] = "retry",
         max_retries: int | None = None,
+        retry_delays: Sequence[int] | None = None,
+        on_dead_letter: OnDeadLetter | None = None,
         handle_timeout: float = HANDLE_TIMEOUT_S,
         stop_timeout: float = 30.0,
     ) -> None:
@@ -241,6 +244,8 @@ class AsyncConsumer:
             prefetch_bytes=prefetch_bytes,
             on_error=on_error,
             max_retries=max_retries,
+            retry_delays=retry_delays,
+            on_dead_letter=on_dead_letter,
             handle_timeout=handle_timeout,
             stop_timeout=stop_timeout,
         )
@@ -299,6 +304,10 @@ class AsyncConsumer:
     def pause(self, queues: Iterable[QueueName]) -> None:
         """Read no further messages of these queues; see `Consumer.pause`."""
         self._joined.pause(queues)
+
+    def paused(self) -> list[Queue]:
+        """Return the queues that `pause` has stopped, sorted."""
+        return self._joined.paused()
 
     def resume(self, queues: Iterable[QueueName]) -> None:
         """Read queues on that `pause` has stopped."""

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
@@ -21,7 +21,7 @@ from msgspec import Meta
 from wakeroll import argument_checks
 from wakeroll.argument_checks import Topics as TopicChoice
 from wakeroll.broker_check import look
-from wakeroll.callbacks import OnAssigned, OnEnded, QueueName, check_callback
+from wakeroll.callbacks import OnAssigned, OnEnded, QueueName, check_callback, is_async_function
 from wakeroll.calls_at_work import Application, CallAtWork
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
@@ -45,6 +45,7 @@ from wakeroll.pending_commits import OnCommit, PendingCommits
 from wakeroll.polled_messages import PolledMessages
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
+from wakeroll.push.outcomes import OnDeadLetter
 from wakeroll.push.push_loop import GIVE_UP_AT, PushLoop
 from wakeroll.push.send_back import SendBack
 from wakeroll.push.workers import Handler
@@ -480,6 +481,8 @@ class Consumer:
         prefetch_bytes: int = limits.PREFETCH_BYTES,
         on_error: Literal["retry", "raise"] = "retry",
         max_retries: int | None = None,
+        retry_delays: Sequence[int] | None = None,
+        on_dead_letter: OnDeadLetter | None = None,
         handle_timeout: float = HANDLE_TIMEOUT_S,
         stop_timeout: float = 30.0,
     ) -> None:
@@ -497,12 +500,13 @@ class Consumer:
         but the offsets of its queue are not committed beyond its messages.
 
         Messages that the handler returns in a `Retry` are stored in the topic ``retry.<group>`` and delivered again
-        later, to any member that runs a handler: after 10 s, 30 s, 1 to 10 minutes and up to 2 hours. After 16 retries,
-        or when the handler returns `DeadLetter`, they are stored in ``dlq.<group>`` (see ``wakeroll dlq``). `origin_of`
-        returns where a message comes from. A message counts as processed when it is stored there, so none is lost; if
-        this process dies in between, it is both stored and delivered again. When the handler raises an `Exception` in a
-        call with one message, that message is retried. In a call with several, nobody knows which one failed: each is
-        handled again in a call of its own, at once, and only those that fail alone are retried.
+        later, to any member that runs a handler: after 10 s, 30 s, 1 to 10 minutes and up to 2 hours, or after
+        `retry_delays`. After 16 retries, or when the handler returns `DeadLetter`, they are stored in ``dlq.<group>``
+        (see ``wakeroll dlq``). `origin_of` returns where a message comes from. A message counts as processed when it is
+        stored there, so none is lost; if this process dies in between, it is both stored and delivered again. When the
+        handler raises an `Exception` in a call with one message, that message is retried. In a call with several,
+        nobody knows which one failed: each is handled again in a call of its own, at once, and only those that fail
+        alone are retried.
 
         In a group that is ``orderly`` or broadcasts, messages wait in place instead, for a second by default, and the
         process does not remember the attempts when it ends. In order, messages of the call after a retried one come
@@ -526,7 +530,16 @@ class Consumer:
                 its value and key. Kafka's client has up to 16 MiB more for all queues together (its setting
                 ``queued.max.messages.kbytes``), and as much for a fetch from each broker.
             on_error: ``retry``, or ``raise``: an exception of the handler ends this method, and nothing is retried.
-            max_retries: retries of a message before it is a dead letter; None: 16, or without limit if ``orderly``.
+            max_retries: retries of a message before it is a dead letter; 0: none. None: without limit if ``orderly``,
+                otherwise as many as `retry_delays` has, or 16.
+            retry_delays: whole seconds before the first retry, the second and so on, each from 1 to 604,800 (7 days);
+                the last one counts for all that follow. None: the levels of RocketMQ. A `Retry` with a level has the
+                delay of that level.
+            on_dead_letter: called with a message that is not retried any more, before it is stored as a dead letter;
+                with its `Origin`, as the dead letter will have it; and with the exception of its last call, if it
+                raised one. If it returns True, the application has taken the message, and nothing is stored. If it
+                raises an `Exception`, that is logged, and the message is stored. It may be called again for a message,
+                as after a crash. It is called where the handler is; an ``async`` function needs an ``async`` handler.
             handle_timeout: seconds after which a call that does not return counts as failed, as if it had raised. An
                 ``async`` call is cancelled; the result of any other call does not count any more, and another thread
                 takes its place. Without effect if messages wait in place.
@@ -551,6 +564,8 @@ class Consumer:
             prefetch_bytes=prefetch_bytes,
             on_error=on_error,
             max_retries=max_retries,
+            retry_delays=retry_delays,
+            on_dead_letter=on_dead_letter,
             handle_timeout=handle_timeout,
             stop_timeout=stop_timeout,
         )
@@ -566,6 +581,8 @@ class Consumer:
         prefetch_bytes: int,
         on_error: Literal["retry", "raise"],
         max_retries: int | None,
+        retry_delays: Sequence[int] | None,
+        on_dead_letter: OnDeadLetter | None,
         handle_timeout: float,
         stop_timeout: float,
     ) -> None:
@@ -587,7 +604,9 @@ class Consumer:
             )
         longest_s = argument_checks.LONGEST_S  # Python's locks cannot wait for `math.inf`
         hang_timeout = None if self._poll_timeout is None else handle_timeout
-        rules = RetryRules(in_place, max_retries, handle_timeout, is_orderly=self._orderly)
+        rules = RetryRules(in_place, max_retries, handle_timeout, self._orderly, retry_delays, on_dead_letter)
+        if is_async_function(on_dead_letter) and not is_async_function(handler):
+            raise InvalidUsage("on_dead_letter is an async function, which needs an async handler")
         self._begin_polling("run")
         try:
             try:
@@ -845,6 +864,15 @@ class Consumer:
         self._reader.pause([argument_checks.queue_of(queue) for queue in queues])
         self._control.changed.set()  # what was read ahead is read again later
         self._connection.clock.on_change()
+
+    def paused(self) -> list[Queue]:
+        """Return the queues that `pause` has stopped, sorted. Any thread may call it.
+
+        Raises:
+            InvalidUsage: the consumer is closed.
+        """
+        self._refuse_if_left()
+        return self._reader.paused
 
     def resume(self, queues: Iterable[QueueName]) -> None:
         """Read queues on that `pause` has stopped. Any thread may call it.

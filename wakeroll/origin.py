@@ -8,7 +8,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from wakeroll.connection import is_legal
 from wakeroll.headers import pairs_of, texts_of
 from wakeroll_model.queue import Queue
-from wakeroll_model.retry_topics import has_failed_messages
+from wakeroll_model.retry_topics import MAX_DELAY_S, has_failed_messages
 
 TOPIC = "wakeroll-topic"
 PARTITION = "wakeroll-partition"
@@ -16,9 +16,11 @@ OFFSET = "wakeroll-offset"
 TIMESTAMP = "wakeroll-timestamp"
 ATTEMPT = "wakeroll-attempt"
 ERROR = "wakeroll-error"
+ERROR_TYPE = "wakeroll-error-type"
 TRACE_ID = "wakeroll-trace-id"
 CLIENT = "wakeroll-client"
-HEADERS = (TOPIC, PARTITION, OFFSET, TIMESTAMP, ATTEMPT, ERROR, TRACE_ID, CLIENT)
+WAIT = "wakeroll-wait-s"
+HEADERS = (TOPIC, PARTITION, OFFSET, TIMESTAMP, ATTEMPT, ERROR, ERROR_TYPE, TRACE_ID, CLIENT, WAIT)
 """Headers that a message has in a retry topic or a dead letter topic, beside its own."""
 
 _TRACE_PARENT = "traceparent"
@@ -39,11 +41,14 @@ class Origin(NamedTuple):
     attempt: int
     """Number of this attempt to process the message, from 1; of a dead letter: of the last attempt."""
     error: str
-    """Error of the last attempt; empty at the first."""
+    """Error of the last attempt; empty at the first. At most 1,024 bytes of UTF-8."""
     trace_id: str
     """The same in every attempt: from the header `traceparent`; without one, empty at the first attempt."""
     client_id: str
     """Member whose handler failed last; empty at the first attempt."""
+    error_type: str = ""
+    """Type of the exception of the last attempt, with its module, such as ``decimal.InvalidOperation``; empty if there
+    was none, as after a `Retry`."""
 
     @property
     def queue(self) -> Queue:
@@ -83,9 +88,15 @@ def origin_of(message: Message) -> Origin:
     )
 
 
-def headers_with(message: Message, origin: Origin) -> list[tuple[str, str | bytes | None]]:
-    """Return the headers of a message, with its origin in place of an older one."""
-    texts = (
+def headers_with(message: Message, origin: Origin, wait_s: int = 0) -> list[tuple[str, str | bytes | None]]:
+    """Return the headers of a message, with its origin in place of an older one.
+
+    Args:
+        message: the message.
+        origin: its origin.
+        wait_s: how long it waits after the delay of its queue of the retry topic (s).
+    """
+    texts = [
         (TOPIC, origin.topic),
         (PARTITION, str(origin.partition)),
         (OFFSET, str(origin.offset)),
@@ -94,9 +105,18 @@ def headers_with(message: Message, origin: Origin) -> list[tuple[str, str | byte
         (ERROR, origin.error),
         (TRACE_ID, origin.trace_id),
         (CLIENT, origin.client_id),
-    )
+    ]
+    if origin.error_type:
+        texts.append((ERROR_TYPE, origin.error_type))
+    if wait_s:
+        texts.append((WAIT, str(wait_s)))
     kept = [(name, value) for name, value in pairs_of(message) if name not in HEADERS]
     return [*kept, *((name, text.encode(errors="replace")) for name, text in texts)]
+
+
+def wait_s_of(message: Message) -> int:
+    """Return how long a message of a retry topic waits after the delay of its queue (s)."""
+    return _number(texts_of(pairs_of(message)).get(WAIT), MAX_DELAY_S) or 0
 
 
 def _retried(texts: Mapping[str, str | None]) -> Origin | None:
@@ -115,6 +135,7 @@ def _retried(texts: Mapping[str, str | None]) -> Origin | None:
         error=texts.get(ERROR) or "",
         trace_id=texts.get(TRACE_ID) or "",
         client_id=texts.get(CLIENT) or "",
+        error_type=texts.get(ERROR_TYPE) or "",
     )
 
 

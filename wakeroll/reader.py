@@ -296,6 +296,11 @@ class Reader:
             self._paused = self._paused.union(queues)
             self._stops_changed = True
 
+    @property
+    def paused(self) -> list[Queue]:
+        """The queues that `pause` has stopped, sorted."""
+        return sorted(self._paused)
+
     def resume(self, queues: list[Queue]) -> None:
         """Read queues on that `pause` has stopped. Any thread may call it.
 

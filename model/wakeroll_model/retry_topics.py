@@ -1,5 +1,7 @@
 """The retry topic and the dead letter topic of a group, and the delay levels: after how long a message is retried."""
 
+from bisect import bisect
+
 from wakeroll_model.queue import GroupId
 
 DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
@@ -9,6 +11,8 @@ FIRST_LEVEL = 3
 """Level of the first retry; each further retry has the next one, as with RocketMQ's sendMessageBack."""
 MAX_RETRIES = 16
 """Retries of a message before it becomes a dead letter; RocketMQ's `maxReconsumeTimes`."""
+MAX_DELAY_S = 7 * 86_400
+"""Longest delay that an application may choose (s): the default retention of a retry topic is 30 days."""
 
 _ROCKETMQ_PREFIX = "%RETRY%"
 
@@ -36,6 +40,18 @@ def has_failed_messages(topic: str) -> bool:
 def level_after(attempt: int) -> int:
     """Return the delay level after a failed attempt, counted from 1."""
     return min(FIRST_LEVEL + attempt - 1, len(DELAYS_S))
+
+
+def level_within(delay_s: int) -> int:
+    """Return the longest level that is not longer than a delay of at least a second.
+
+    A message with a longer delay is stored in the queue of this level first, and in that of a shorter one afterwards:
+    within a queue all messages wait equally long.
+
+    >>> level_within(45), DELAYS_S[3], level_within(15)
+    (4, 30, 3)
+    """
+    return bisect(DELAYS_S, delay_s)
 
 
 def delay_ms_of(queue_id: int) -> int:

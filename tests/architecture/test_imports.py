@@ -107,14 +107,15 @@ def test_a_strategy_knows_nothing_of_the_machine():
 
 
 def test_an_application_does_not_need_spark():
-    """`pip install wakeroll` brings msgspec and a Kafka client, no JVM; `wakeroll.telemetry` is an extra."""
+    """`pip install wakeroll` brings msgspec and a Kafka client, no JVM; two modules are extras."""
     installed = {*sys.stdlib_module_names, "msgspec", "confluent_kafka", "wakeroll_model", "wakeroll"}
-    optional = [path for path in files_of("wakeroll") if path.name == "telemetry.py"]
+    extras = {"telemetry": "opentelemetry", "faststream": "faststream"}
+    optional = {path: extras[path.stem] for path in files_of("wakeroll") if path.stem in extras}
     others = [path for path in files_of("wakeroll") if path not in optional]
 
     assert strangers(others, installed) == []
-    assert strangers(optional, installed | {"opentelemetry"}) == []
-    assert [path for path in others if "wakeroll.telemetry" in imports_of(path)] == []
+    assert [strangers([path], installed | {package}) for path, package in optional.items()] == [[], []]
+    assert [path for path in others if {f"wakeroll.{name}" for name in extras} & {*imports_of(path)}] == []
 
 
 def test_nothing_points_back():

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -137,15 +138,45 @@ def test_a_dead_letter_is_kept_with_the_reason(coordinator, consumer_of, group_i
             raise LookupError("no such customer")
         return DeadLetter(reason="cannot be parsed") if origin.offset == 2 else None
 
-    runner = Runner(consumer_of(topic), judge, max_retries=0)
+    told: list[tuple[Origin, BaseException | None]] = []
+    runner = Runner(
+        consumer_of(topic),
+        judge,
+        max_retries=0,
+        on_dead_letter=lambda _, origin, problem: told.append((origin, problem)),
+    )
     wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 3}, "all has ended")
     runner.stop()
 
     letters = sorted(map(origin_of, stored_in(coordinator, dead_letter_topic_of(group_id))))
-    assert [(origin.offset, origin.attempt, origin.error) for origin in letters] == [
-        (1, 1, "LookupError: no such customer"),
-        (2, 1, "cannot be parsed"),
+    assert [(origin.offset, origin.attempt, origin.error, origin.error_type) for origin in letters] == [
+        (1, 1, "LookupError: no such customer", "LookupError"),
+        (2, 1, "cannot be parsed", ""),
     ]
+    assert sorted((origin, type(problem)) for origin, problem in told) == [
+        (letters[0], LookupError),
+        (letters[1], type(None)),
+    ]
+
+
+def test_a_delay_that_is_no_level_is_spent_in_several_queues(coordinator, consumer_of, group_id):
+    """3 s are three times 1 s: each queue of the retry topic has one delay, so that none waits behind a longer one."""
+    topic = coordinator.topic(1)
+    coordinator.produce(topic, 0, 1)
+    runner = Runner(
+        consumer_of(topic), lambda origin, _: Retry() if origin.attempt == 1 else None, retry_delays=[3], max_retries=1
+    )
+    wait_until(lambda: len(runner.seen) == 2, "the message comes again")
+    wait_until(lambda: coordinator.offsets(group_id, retry_topic_of(group_id)).get(0) == 3, "all copies are processed")
+    runner.stop()
+
+    copies = stored_in(coordinator, retry_topic_of(group_id))
+    waits = [dict(message.headers()).get("wakeroll-wait-s") for message in copies]
+    assert waits == [b"2", b"1", None]
+    assert {origin_of(message).attempt for message in copies} == {2}
+    assert runner.seen[1][1].offset() == 2
+    stored_ms = [message.timestamp()[1] for message in copies]
+    assert all(later - earlier >= 1_000 for earlier, later in pairwise(stored_ms))
 
 
 def _run_until_killed(bootstrap: str, prefix: str, group_id: str, topic: str, processed: Path) -> None:

@@ -26,6 +26,7 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "lag": (),
         "offsets_for_times": ({},),
         "pause": ([],),
+        "paused": (),
         "poll": (0,),
         "position": (QUEUE,),
         "put_back": (),

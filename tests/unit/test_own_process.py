@@ -1,12 +1,14 @@
 """Forks: objects with clients of Kafka refuse to work in a forked process, which has none of their threads."""
 
 import asyncio
+import inspect
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from wakeroll import Admin, AsyncConsumer, Consumer, DeadLetters, InvalidUsage, Producer
+from wakeroll import Admin, AsyncConsumer, Consumer, DeadLetters, InvalidUsage, Producer, Queue
+from wakeroll.reset import ResetPlan
 from wakeroll.testing import MemoryBroker
 
 REFUSED, ENDED_QUIETLY = 7, 0
@@ -59,6 +61,100 @@ def test_a_fork_is_told_to_create_its_own(broker, kind):
             assert (code, sentence.split(" was created in process ")[0]) == (REFUSED, f"this {kind.__name__}")
             assert sentence.endswith("is a fork: create a new one")
         assert in_a_fork(one.close) == (ENDED_QUIETLY, "")
+
+
+async def handle(_messages: object) -> None:
+    """Process everything."""
+
+
+VALUES = {
+    "group_id": "billing",
+    "client_id": "c1",
+    "topic": "orders",
+    "topics": ["orders"],
+    "queue": Queue("orders", "", 0),
+    "where": "first",
+    "other": "audit",
+    "asked": "to nothing",
+    "queues": [],
+    "queue_id": 0,
+    "offset": 0,
+    "offsets": {},
+    "first": 0,
+    "end": 0,
+    "times": {},
+    "handler": handle,
+    "value": b"1",
+    "number": 0,
+    "numbers": [0],
+    "seconds": 1,
+    "condition": bool,
+    "plan": ResetPlan("billing", "first", ()),
+}
+"""Argument without a default -> a valid value."""
+MORE = {"Admin.delete_offsets": {"topic": "orders"}}
+"""Arguments that a method needs although they have defaults."""
+NEEDS_NOTHING = {"close", "DeadLetters.groups"}
+"""Methods that a fork may call: they need nothing of the other process."""
+
+
+def methods_of(kind: type) -> Iterator[tuple[str, Callable[[object], object]]]:
+    """Yield the public methods of a class, with a call of each."""
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if name[0] == "_" or NEEDS_NOTHING & {name, f"{kind.__name__}.{name}"}:
+            continue
+        given = [
+            VALUES[one.name]
+            for one in list(inspect.signature(method).parameters.values())[1:]
+            if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
+        ]
+        more = MORE.get(f"{kind.__name__}.{name}", {})
+        yield name, lambda one, name=name, given=given, more=more: getattr(one, name)(*given, **more)
+
+
+def completed(result: object) -> object:
+    """Return what a call returns, with all that a generator yields."""
+    return list(result) if inspect.isgenerator(result) else result
+
+
+def outcomes_in_a_fork(kind: type, one: object, run: Callable[[object], object] = completed) -> dict[str, str]:
+    """Call every method in a fork, and return the sentence of each refusal without the numbers of the processes."""
+    found = {}
+    for name, call in methods_of(kind):
+        code, sentence = in_a_fork(lambda call=call: run(call(one)))
+        found[name] = sentence.split(" was created in process ")[0] if code == REFUSED else f"ended with {code}"
+    return found
+
+
+@pytest.mark.parametrize("kind", [Consumer, Producer, Admin, DeadLetters], ids=lambda kind: kind.__name__)
+def test_every_method_refuses_a_fork(broker, kind):
+    """A method that a later release adds is tested too."""
+    with kind(*ARGUMENTS[kind], broker.bootstrap) as one:
+        found = outcomes_in_a_fork(kind, one)
+
+    assert found == dict.fromkeys(found, f"this {kind.__name__}")
+
+
+def test_every_method_of_a_broker_in_memory_refuses_a_fork(broker):
+    found = outcomes_in_a_fork(MemoryBroker, broker)
+
+    assert found == dict.fromkeys(found, "this MemoryBroker")
+    assert in_a_fork(broker.close) == (ENDED_QUIETLY, "")
+    assert broker.send("orders", b"1") == (Queue("orders", "", 0), 0)
+
+
+def test_every_method_of_an_async_consumer_refuses_a_fork(broker):
+    def awaited(result: object) -> object:
+        asyncio._set_running_loop(None)
+        return asyncio.new_event_loop().run_until_complete(result) if inspect.isawaitable(result) else result
+
+    async def main() -> dict[str, str]:
+        async with AsyncConsumer("billing", ["orders"], broker.bootstrap) as one:
+            return outcomes_in_a_fork(AsyncConsumer, one, awaited)
+
+    found = asyncio.run(main())
+
+    assert {name: told for name, told in found.items() if told not in ("this AsyncConsumer", "this Consumer")} == {}
 
 
 def test_a_producer_goes_on_in_its_own_process(broker):

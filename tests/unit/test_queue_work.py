@@ -225,3 +225,22 @@ def test_whatever_happens_order_and_position_are_right(moves, size, lanes, order
     assert play.processed == play.wanted
     assert (queue.position, queue.messages, queue.bytes, queue.is_settled) == (play.end, 0, 0, True)
     assert all(offsets == sorted(offsets) for key, offsets in play.begun.items() if key is not None)
+
+
+def test_messages_that_wait_on_elsewhere_are_handled_by_no_call_and_hold_the_position_until_they_are_stored():
+    """When the queue stops, those before them are still handled: otherwise both would be delivered again."""
+    queue = work()
+    first, second = queue.add([message(0, b"a"), message(1, b"b"), message(2, b"b")], end=3)
+    apart = queue.set_apart([message(3, b"a")], end=4)
+    assert apart is not None
+    assert (queue.position, queue.messages, queue.running) == (0, 4, 1)
+
+    queue.begin(first)
+    queue.finish(first)
+    assert queue.stop() == 0
+    assert queue.begin(second)
+    queue.finish(second)
+    assert (queue.position, queue.is_settled) == (3, False)
+    queue.finish(apart)
+    assert (queue.position, queue.is_settled, queue.messages) == (4, True, 0)
+    assert queue.set_apart([message(4)], end=5) is None

@@ -87,6 +87,18 @@ class Dispatch:
             if self._ready and self._idle:
                 self._work.notify()
 
+    def set_apart(self, work: QueueWork, messages: list[Message], end: int) -> Batch | None:
+        """Add messages that no call receives, as a failed batch; None if its queue was lost or stopped.
+
+        See `QueueWork.set_apart`.
+        """
+        with self.lock:
+            batch = work.set_apart(messages, end)
+        if batch is not None and not self._may_handle(work):
+            self._abandon(batch)
+            return None
+        return batch
+
     def wait_for(self, condition: Callable[[], bool], timeout: float) -> None:
         """Wait at most `timeout` seconds until a condition is true, or the handler has raised."""
         with self.lock:

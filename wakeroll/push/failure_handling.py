@@ -1,25 +1,30 @@
 """The handling of failed messages: retried through the group's retry topic or in place, and dead letters at the end."""
 
+import asyncio
 import logging
+import reprlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
 from confluent_kafka import Message
 
-from wakeroll.errors import InvalidUsage
+from wakeroll.callbacks import is_async_function
+from wakeroll.errors import InvalidUsage, in_words
 from wakeroll.held_locks import free
 from wakeroll.monotonic_clock import now_ms
-from wakeroll.origin import Origin, origin_of
+from wakeroll.origin import Origin, origin_of, wait_s_of
 from wakeroll.push.dispatch import Dispatch
-from wakeroll.push.outcomes import Failed, failed_in
+from wakeroll.push.outcomes import Failed, OnDeadLetter, failed_in
 from wakeroll.push.queue_work import Batch, Part
 from wakeroll.push.send_back import Letter, SendsBack, new_trace_id
 from wakeroll.retry_clock import RetryClock
-from wakeroll_model.config import MAX_FAILURES, NEVER_MS
+from wakeroll_model.config import MAX_ERROR, MAX_FAILURES, NEVER_MS
 from wakeroll_model.events import Failure
 from wakeroll_model.queue import Queue
-from wakeroll_model.retry_topics import DELAYS_S, MAX_RETRIES, level_after
+from wakeroll_model.retry_topics import DELAYS_S, MAX_DELAY_S, MAX_RETRIES, level_after, level_within
 
 log = logging.getLogger("wakeroll")
 
@@ -42,13 +47,33 @@ class RetryRules:
     in_place: bool
     """Whether messages are retried where they are, as in a group that consumes in order, or broadcasts."""
     max_retries: int | None = None
-    """Retries of a message before it becomes a dead letter; None: no limit in order, otherwise 16."""
+    """Retries of a message before it becomes a dead letter; None: no limit in order, otherwise as many as
+    `retry_delays` has, or 16."""
     handle_timeout: float = HANDLE_TIMEOUT_S
     """Longest time of a call (s), after which its messages count as failed; without effect on retries in place."""
     is_orderly: bool = False
     """Whether the messages after a failed one must wait for it."""
+    retry_delays: Sequence[int] | None = None
+    """Delay of each retry (s), the last one also of all that follow; None: those of the levels."""
+    on_dead_letter: OnDeadLetter | None = None
+    """Called before a message is stored as a dead letter."""
 
     def __post_init__(self) -> None:
+        delays = self.retry_delays
+        if delays is not None and not (
+            isinstance(delays, list | tuple)
+            and delays
+            and all(type(delay) is int and 1 <= delay <= MAX_DELAY_S for delay in delays)
+        ):
+            raise InvalidUsage(
+                f"retry_delays is {delays!r}; it must be a list of one or more whole numbers of seconds, each from 1 "
+                f"to {MAX_DELAY_S} (7 days), or None"
+            )
+        if self.on_dead_letter is not None and not callable(self.on_dead_letter):
+            raise InvalidUsage(
+                f"on_dead_letter is {self.on_dead_letter!r}; it must be a function of a message, its origin and an "
+                "exception, or None"
+            )
         if self.max_retries is not None and not (isinstance(self.max_retries, int) and self.max_retries >= 0):
             raise InvalidUsage(f"max_retries is {self.max_retries!r}; it must be 0 or more, or None")
         if not self.handle_timeout > 0:
@@ -56,15 +81,29 @@ class RetryRules:
 
     def is_last(self, attempt: int) -> bool:
         """Return whether no retry follows this attempt, counted from 1."""
-        most = MAX_RETRIES if self.max_retries is None and not self.is_orderly else self.max_retries
+        most = self.max_retries
+        if most is None and not self.is_orderly:
+            most = MAX_RETRIES if self.retry_delays is None else len(self.retry_delays)
         return most is not None and attempt > most
+
+    def delay_s_after(self, attempt: int) -> int:
+        """Return how long a message waits after this failed attempt, counted from 1 (s)."""
+        if self.retry_delays is not None:
+            return self.retry_delays[min(attempt, len(self.retry_delays)) - 1]
+        return DELAYS_S[(IN_PLACE_LEVEL if self.in_place else level_after(attempt)) - 1]
 
 
 class FailureHandling:
     """Decides for each failed message of one `run` when it is delivered again, or whether it is dead."""
 
     def __init__(
-        self, dispatch: Dispatch, sender: SendsBack, rules: RetryRules, client_id: str, clock: RetryClock
+        self,
+        dispatch: Dispatch,
+        sender: SendsBack,
+        rules: RetryRules,
+        client_id: str,
+        clock: RetryClock,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         """Begin without failed messages.
 
@@ -74,6 +113,7 @@ class FailureHandling:
             rules: of this run.
             client_id: the member whose handler fails.
             clock: decides when a message that waits in place is due.
+            spawn: runs a coroutine in the event loop of an ``async`` handler, and does not wait for it.
         """
         self.report = FailureReport()
         """Failed messages that were not reported to the coordinator yet."""
@@ -82,6 +122,7 @@ class FailureHandling:
         self._rules = rules
         self._client_id = client_id
         self._clock = clock
+        self._spawn = spawn
         self._lock = threading.RLock()
         self._waiting: list[tuple[int, Batch]] = []
         """Batches that are retried in place, with the time of their next attempt by that clock (ms)."""
@@ -117,6 +158,21 @@ class FailureHandling:
             log.warning("%s, offsets %d to %d: %s", batch.work.give.queue, batch.first, batch.last, error)
             self._call_failed(batch, [Failed(message, 0, False, error) for message in batch.messages])
         return [batch for batch, _ in late]
+
+    def wait_on(self, batch: Batch) -> None:
+        """Store messages of the retry topic in another queue of it, because their delay is not over.
+
+        This is no attempt: no call has received them.
+
+        Args:
+            batch: failed.
+        """
+        letters = []
+        for message in batch.messages:
+            wait_s = wait_s_of(message)
+            level = level_within(wait_s)
+            letters.append(Letter(message, origin_of(message), level, wait_s - DELAYS_S[level - 1]))
+        self._store(batch, letters, [], 0)
 
     @property
     def next_due_ms(self) -> int:
@@ -156,20 +212,85 @@ class FailureHandling:
     def _handle(self, batch: Batch, failed: Sequence[Failed]) -> None:
         counted = self._counted(failed)
         letters: list[Letter] = []
+        dead: list[tuple[Letter, BaseException | None]] = []
         in_place: list[tuple[Message, int]] = []
         for one in counted:
             origin = origin_of(one.message)
             attempt = batch.attempt if self._rules.in_place else origin.attempt
             is_dead = one.is_hopeless or self._rules.is_last(attempt)
-            level = 0 if is_dead else one.level or self._level_after(attempt)
-            self._note(origin, attempt, level, one.error)
-            if self._rules.in_place and not is_dead:
-                in_place.append((one.message, level))
+            delay_s = self._delay_s(one, attempt, is_dead=is_dead)
+            self._note(origin, attempt, delay_s, one.error)
+            if is_dead:
+                dead.append((self._letter(one, origin, attempt, 0), one.problem))
+            elif self._rules.in_place:
+                in_place.append((one.message, delay_s))
             else:
-                letters.append(self._letter(one, origin, attempt, level))
+                letters.append(self._letter(one, origin, attempt + 1, delay_s))
         parts = self._parts(batch, [message for message, _ in in_place], failed[len(counted) :])
-        delay_s = max((DELAYS_S[level - 1] for _, level in in_place), default=0)
-        if letters:
+        then = partial(self._store, batch, letters, parts, max((delay_s for _, delay_s in in_place), default=0))
+        self._offer(batch, dead, then)
+
+    def _offer(
+        self,
+        batch: Batch,
+        dead: Sequence[tuple[Letter, BaseException | None]],
+        then: Callable[[Sequence[Letter]], None],
+    ) -> None:
+        """Let the application have the dead letters of a batch first; go on with those that it has not taken."""
+        call = self._rules.on_dead_letter
+        if call is None or not dead:
+            then([letter for letter, _ in dead])
+        elif is_async_function(call):
+            self._spawn(self._offer_in_loop(batch, dead, then))
+        else:
+            left = []
+            for letter, problem in dead:
+                try:
+                    taken: object = call(letter.message, letter.origin, problem)
+                except Exception as failure:
+                    taken = self._not_taken(letter, failure)
+                if not _is_taken(taken):
+                    left.append(letter)
+            then(left)
+
+    async def _offer_in_loop(
+        self,
+        batch: Batch,
+        dead: Sequence[tuple[Letter, BaseException | None]],
+        then: Callable[[Sequence[Letter]], None],
+    ) -> None:
+        call = cast(Callable[..., Awaitable[object]], self._rules.on_dead_letter)
+        try:
+            left = []
+            for letter, problem in dead:
+                try:
+                    taken = await call(letter.message, letter.origin, problem)
+                except Exception as failure:
+                    taken = self._not_taken(letter, failure)
+                if not _is_taken(taken):
+                    left.append(letter)
+            then(left)
+        except asyncio.CancelledError as problem:
+            self._dispatch.end(problem, batch)
+            raise
+        except BaseException as problem:  # such as the result of an exception's __str__
+            self._dispatch.end(problem, batch)
+
+    def _not_taken(self, letter: Letter, failure: Exception) -> bool:
+        """Report an exception of `on_dead_letter`; the message is stored as if there were no such function."""
+        log.error(
+            "on_dead_letter raised an exception for message %d of %s, which is stored in the dead letter topic: %s",
+            letter.origin.offset,
+            letter.origin.queue,
+            in_words(failure),
+        )
+        return False
+
+    def _store(
+        self, batch: Batch, letters: Sequence[Letter], parts: list[Part], delay_s: int, dead: Sequence[Letter] = ()
+    ) -> None:
+        """Store failed messages of a batch in their topics; then let its parts be handled again."""
+        if letters := [*letters, *dead]:
             later = [message for part in parts for message in part.messages]
             self._sender.send(
                 letters,
@@ -219,21 +340,34 @@ class FailureHandling:
             due_ms = self._clock.now_ms() + delay_s * 1_000
             self._waiting += [(due_ms, part) for part in self._dispatch.divide(batch, parts, at_once=False)]
 
-    def _level_after(self, attempt: int) -> int:
-        return IN_PLACE_LEVEL if self._rules.in_place else level_after(attempt)
+    def _delay_s(self, one: Failed, attempt: int, *, is_dead: bool) -> int:
+        """Return how long a message waits for its next attempt (s); 0 if there is none."""
+        if is_dead:
+            return 0
+        return DELAYS_S[one.level - 1] if one.level else self._rules.delay_s_after(attempt)
 
-    def _letter(self, one: Failed, origin: Origin, attempt: int, level: int) -> Letter:
+    def _letter(self, one: Failed, origin: Origin, attempt: int, delay_s: int) -> Letter:
+        """Return a message for its topic; `attempt`: the next one, or the last one of a dead letter."""
         then = origin._replace(
-            attempt=attempt + 1 if level else attempt,
+            attempt=attempt,
             error=one.error,
+            error_type=one.error_type,
             trace_id=origin.trace_id or new_trace_id(),
             client_id=self._client_id,
         )
-        return Letter(one.message, then, level)
+        level = level_within(delay_s)
+        return Letter(one.message, then, level, delay_s - DELAYS_S[level - 1] if level else 0)
 
-    def _note(self, origin: Origin, attempt: int, level: int, error: str) -> None:
-        self.report.note(origin.queue, origin.offset, attempt, level, error)
-        self._log.note(origin, attempt, level, error)
+    def _note(self, origin: Origin, attempt: int, delay_s: int, error: str) -> None:
+        self.report.note(origin.queue, origin.offset, attempt, level_within(delay_s), error)
+        self._log.note(origin, attempt, delay_s, error)
+
+
+def _is_taken(answer: object) -> bool:
+    """Return whether `on_dead_letter` has taken a message."""
+    if answer is not None and not isinstance(answer, bool):
+        raise InvalidUsage(f"on_dead_letter returned {reprlib.repr(answer)}; it must return True, False or None")
+    return answer is True
 
 
 class FailureReport:
@@ -254,6 +388,7 @@ class FailureReport:
 
     def note(self, queue: Queue, offset: int, attempt: int, level: int, error: str) -> None:
         """Add a message; `level` is 0 if it is dead."""
+        error = error[:MAX_ERROR]
         with self._lock:
             known = self._combined.get((queue, attempt, level))
             self._combined[queue, attempt, level] = Failure(
@@ -281,8 +416,8 @@ class _FailureLog:
         self._silent = 0
         """Failures that were not logged since the last warning."""
 
-    def note(self, origin: Origin, attempt: int, level: int, error: str) -> None:
-        if not level:
+    def note(self, origin: Origin, attempt: int, delay_s: int, error: str) -> None:
+        if not delay_s:
             log.error(
                 "message %d of %s is a dead letter after attempt %d: %s", origin.offset, origin.queue, attempt, error
             )
@@ -292,7 +427,7 @@ class _FailureLog:
             origin.offset,
             origin.queue,
             attempt,
-            DELAYS_S[level - 1],
+            delay_s,
             error,
         )
 

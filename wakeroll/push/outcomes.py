@@ -1,7 +1,7 @@
 """The outcome of a call of a handler: which of its messages failed, and what happens to each."""
 
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,8 +9,13 @@ from confluent_kafka import Message
 
 from wakeroll.argument_checks import checked
 from wakeroll.errors import InvalidUsage
-from wakeroll_model.config import MAX_ERROR
+from wakeroll.origin import Origin
 from wakeroll_model.retry_topics import DELAYS_S
+
+MAX_ERROR_BYTES = 1_024
+"""Longest error in the header of a failed message (bytes of UTF-8); that of a database is often longer than a line."""
+MAX_TYPE_BYTES = 255
+"""Longest name of an exception's type in such a header (bytes of UTF-8)."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class Retry:
     messages: Sequence[Message] | None = None
     """Messages of the call that failed; None: all of them."""
     reason: str = ""
-    """For the header, the log and the tables; at most 256 characters are kept."""
+    """For the header, the log and the tables; at most 1,024 bytes of UTF-8 are kept, in the tables 256
+    characters."""
 
     def __post_init__(self) -> None:
         if not 0 <= checked("level", self.level, int) <= len(DELAYS_S):
@@ -45,10 +51,16 @@ class DeadLetter:
     messages: Sequence[Message] | None = None
     """Messages of the call that failed; None: all of them."""
     reason: str = ""
-    """For the header, the log and the tables; at most 256 characters are kept."""
+    """For the header, the log and the tables; at most 1,024 bytes of UTF-8 are kept, in the tables 256
+    characters."""
 
     def __post_init__(self) -> None:
         _check(self)
+
+
+OnDeadLetter = Callable[[Message, Origin, BaseException | None], Awaitable[bool | None] | bool | None]
+"""Called with a message that is not retried any more, with its origin as the dead letter will have it, and with the
+exception of its last call, if that raised one. It returns True if the application has taken the message."""
 
 
 class Failed(NamedTuple):
@@ -60,6 +72,14 @@ class Failed(NamedTuple):
     is_hopeless: bool
     """Whether the message is not to be delivered again."""
     error: str
+    """Its beginning, at most `MAX_ERROR_BYTES` of UTF-8."""
+    problem: BaseException | None = None
+    """The exception of the call, if it raised one."""
+
+    @property
+    def error_type(self) -> str:
+        """Type of that exception, with its module; empty if there is none."""
+        return "" if self.problem is None else _type_of(self.problem)
 
 
 def failed_in(messages: Sequence[Message], result: object) -> list[Failed]:
@@ -77,7 +97,7 @@ def failed_in(messages: Sequence[Message], result: object) -> list[Failed]:
         return []
     if isinstance(result, BaseException):
         error = _text_of(result)
-        return [Failed(message, 0, False, error) for message in messages]
+        return [Failed(message, 0, False, error, result) for message in messages]
     places = {id(message): at for at, message in enumerate(messages)}
     found: dict[int, Failed] = {}
     for outcome in _outcomes(result):
@@ -107,9 +127,16 @@ def _text_of(problem: BaseException) -> str:
     return _readable(f"{type(problem).__name__}: {text}".removesuffix(": "))
 
 
-def _readable(text: str) -> str:
-    """Return the beginning of a text, without what UTF-8 cannot encode."""
-    return text[:MAX_ERROR].encode(errors="replace").decode()
+def _type_of(problem: BaseException) -> str:
+    kind = type(problem)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return _readable(f"{module}{kind.__qualname__}", MAX_TYPE_BYTES)
+
+
+def _readable(text: str, most: int = MAX_ERROR_BYTES) -> str:
+    """Return the beginning of a text, at most so many bytes of UTF-8, without what UTF-8 cannot encode."""
+    # A character has at least one byte: more characters than bytes are never needed.
+    return text[:most].encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def _outcomes(result: object) -> Iterator[Retry | DeadLetter]:

@@ -5,6 +5,9 @@ import logging
 import reprlib
 from collections.abc import Callable, Container, Mapping
 from functools import partial
+from itertools import groupby
+
+from confluent_kafka import Message
 
 from wakeroll.calls_at_work import CallAtWork
 from wakeroll.errors import InvalidUsage
@@ -13,6 +16,7 @@ from wakeroll.held_locks import free
 from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.name_lists import names_of
+from wakeroll.origin import wait_s_of
 from wakeroll.pace import Pace
 from wakeroll.push.delayed_messages import DelayedMessages
 from wakeroll.push.dispatch import Call, Dispatch
@@ -109,7 +113,16 @@ class PushLoop:
         self._dispatch = Dispatch(self._may_handle, control.done, clock)
         self._dispatch.pause(control.is_paused)
         self._failures = (
-            None if rules is None else FailureHandling(self._dispatch, sender, rules, control.client_id, clock)
+            None
+            if rules is None
+            else FailureHandling(
+                self._dispatch,
+                sender,
+                rules,
+                control.client_id,
+                clock,
+                lambda coroutine: self._workers.spawn(coroutine),
+            )
         )
         self._report_due_ms = 0
         self._hang_timeout = hang_timeout
@@ -367,8 +380,8 @@ class PushLoop:
     def _retry(self) -> None:
         """Let the workers have messages whose next attempt is due, and process calls that take too long."""
         for work, messages in self._delayed.due(self._clock.now_ms()):
-            self._dispatch.add(work, messages, offset_of(messages[-1]) + 1)
-            self._largest = max(self._largest, work.largest)
+            for waits, some in groupby(messages, lambda message: wait_s_of(message) > 0):
+                self._go_on_with(work, list(some), waits=waits)
         if self._failures is None:
             return
         self._failures.put_back_due()
@@ -381,6 +394,16 @@ class PushLoop:
         if self._failures.report and now_ms() >= self._report_due_ms:
             self._report_due_ms = now_ms() + REPORT_EVERY_MS
             self._control.report_failures(self._failures.report.take())
+
+    def _go_on_with(self, work: QueueWork, messages: list[Message], *, waits: bool) -> None:
+        """Let the workers have messages of the retry topic, or let them wait on in another queue of it."""
+        end = offset_of(messages[-1]) + 1
+        if not waits:
+            self._dispatch.add(work, messages, end)
+            self._largest = max(self._largest, work.largest)
+        elif (batch := self._dispatch.set_apart(work, messages, end)) is not None:
+            assert self._failures is not None, "only a run with retries reads the retry topic"
+            self._failures.wait_on(batch)
 
     def _new_work(self, give: Give, start: int) -> QueueWork:
         limits = self._limits

@@ -145,6 +145,29 @@ class QueueWork:
         self._end = end  # not earlier: an exception of a signal handler must not leave a position behind the messages
         return [batch for batch in batches if self._is_next(batch)]
 
+    def set_apart(self, messages: list[Message], end: int) -> Batch | None:
+        """Add the next messages as those of a failed call: no call receives them, because they are stored elsewhere.
+
+        Args:
+            messages: in order of offset.
+            end: offset after the last one.
+
+        Returns:
+            The failed batch; None if no messages are added any more.
+        """
+        if self.is_stopped:
+            return None
+        batch = Batch(self, None, messages)
+        batch.state = "running"
+        self.running += 1
+        self.messages += len(messages)
+        self.bytes += batch.bytes
+        self._batches.append(batch)
+        self._end = end
+        self._begun = max(self._begun, end)
+        self.fail(batch)
+        return batch
+
     def begin(self, batch: Batch) -> bool:
         """Begin to handle a batch; return whether that is allowed."""
         if batch.state != "waiting":

@@ -41,7 +41,9 @@ class Letter(NamedTuple):
     origin: Origin
     """Its headers: the attempt is the one to come, or the last one of a dead letter."""
     level: int
-    """Delay level of the next attempt; 0: it is a dead letter."""
+    """Delay level of the queue of the retry topic; 0: it is a dead letter."""
+    wait_s: int = 0
+    """How long it waits after that level's delay (s)."""
 
 
 class SendsBack(Protocol):
@@ -208,7 +210,7 @@ class SendBack:
         self._producer_for(parcel).produce(
             value=message.value(),
             key=message.key(),
-            headers=headers_with(message, letter.origin),
+            headers=headers_with(message, letter.origin, letter.wait_s),
             on_delivery=partial(self._delivered, letter, parcel),
             **where,
         )

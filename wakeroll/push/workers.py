@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
@@ -55,6 +55,9 @@ class Workers(Protocol):
 
     def has_idle(self) -> bool:
         """Return whether a worker waits for a batch. Any thread may call it."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], /) -> None:
+        """Run a coroutine in the event loop of the handler, and do not wait for it. Any thread may call it."""
 
     def stack_of(self, batch: Batch, /) -> str:
         """Return where the call of a batch is; empty if that is where its thread is."""
@@ -132,6 +135,10 @@ class _Threads:
     def has_idle(self) -> bool:
         return self._dispatch.has_idle
 
+    def spawn(self, coroutine: Coroutine[Any, Any, None], /) -> None:
+        coroutine.close()
+        assert is_async_function(self._handler), "only an async handler has an event loop"
+
     def stack_of(self, _batch: Batch, /) -> str:
         return ""  # that of its thread
 
@@ -206,6 +213,8 @@ class _Tasks:
         """Those that take batches."""
         self._replaced: set[asyncio.Task[None]] = set()
         """Those whose calls are overdue, and have not ended yet."""
+        self._spawned: set[asyncio.Task[None]] = set()
+        """Those that store what failed."""
         self._calls: dict[Batch, asyncio.Task[None]] = {}
         """Batch at work -> the task that handles it."""
         self._is_closed = asyncio.Event()
@@ -239,6 +248,18 @@ class _Tasks:
     def has_idle(self) -> bool:
         return bool(self._idle)
 
+    def spawn(self, coroutine: Coroutine[Any, Any, None], /) -> None:
+        assert self._loop is not None, "calls have failed"
+        try:
+            self._loop.call_soon_threadsafe(self._spawn, coroutine)
+        except RuntimeError:  # the loop was closed: `_run` or `lose_calls` has reported that
+            coroutine.close()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._spawned.add(task)  # an event loop refers to its tasks weakly
+        task.add_done_callback(self._spawned.discard)
+
     def stack_of(self, batch: Batch, /) -> str:
         """Return where the task of a batch waits; empty if it runs, or another one has taken its place."""
         task = self._calls.get(batch)
@@ -251,7 +272,7 @@ class _Tasks:
     def lose_calls(self, problem: BaseException) -> None:
         for batch in list(self._calls):
             self._dispatch.end(problem, batch)
-        for task in [*self._tasks, *self._replaced, *([] if self._main is None else [self._main])]:
+        for task in [*self._tasks, *self._replaced, *self._spawned, *([] if self._main is None else [self._main])]:
             coroutine: Any = task.get_coro()
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 coroutine.close()  # or Python reports that nobody has awaited it
@@ -295,7 +316,7 @@ class _Tasks:
         for _ in range(self._count):
             self._start()
         await self._is_closed.wait()
-        tasks = self._tasks | self._replaced
+        tasks = self._tasks | self._replaced | self._spawned
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,6 +15,7 @@ from wakeroll.dead_letters import DeadLetters, Letter
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import headers_of
 from wakeroll.kafka_clients import KafkaClients, register, unregister
+from wakeroll.own_process import OwnProcess
 from wakeroll.push.workers import Handler
 from wakeroll.testing.delivery import Deliveries, Delivery
 from wakeroll.testing.member_thread import Member
@@ -31,7 +32,18 @@ PATIENCE_S = 30.0
 SLICE_S = 0.05
 """How long to wait for the members before they are looked at again (s)."""
 RUN_ARGUMENTS = frozenset(
-    {"workers", "batch_size", "prefetch", "prefetch_bytes", "on_error", "max_retries", "handle_timeout", "stop_timeout"}
+    {
+        "workers",
+        "batch_size",
+        "prefetch",
+        "prefetch_bytes",
+        "on_error",
+        "max_retries",
+        "retry_delays",
+        "on_dead_letter",
+        "handle_timeout",
+        "stop_timeout",
+    }
 )
 """Arguments of `Consumer.run`; all others of `join` are those of `Consumer`."""
 
@@ -74,6 +86,7 @@ class MemoryBroker:
         self._ports = itertools.count(1)
         self._addresses: dict[Consumer, str] = {}
         self._closed = False
+        self._process = OwnProcess("MemoryBroker")
         self.bootstrap = self._new_address()
         """Address for `Consumer`, `Producer`, `DeadLetters` and `Admin` of this process."""
 
@@ -146,8 +159,9 @@ class MemoryBroker:
             InvalidUsage: there is no such queue, the offset is not from its first message to its end, or the broker is
                 closed.
         """
+        named = self._existing(queue)
         with self._log.lock:
-            self._partition_with(self._existing(queue), first).first = first
+            self._partition_with(named, first).first = first
             self._log.note_change()
 
     def truncate(self, queue: Queue | tuple[str, int], end: int) -> None:
@@ -159,8 +173,9 @@ class MemoryBroker:
             InvalidUsage: there is no such queue, the offset is not from its first message to its end, or the broker is
                 closed.
         """
+        named = self._existing(queue)
         with self._log.lock:
-            self._partition_with(self._existing(queue), end).begin_epoch(end)
+            self._partition_with(named, end).begin_epoch(end)
             self._log.note_change()
 
     def elect(self, queue: Queue | tuple[str, int]) -> None:
@@ -294,6 +309,7 @@ class MemoryBroker:
 
     def deliveries(self, group_id: str) -> list[Delivery]:
         """Return all messages that handlers of the group received, in the order in which their calls ended."""
+        self._process.require()
         return self._deliveries.of(group_id)
 
     def processed(self, group_id: str) -> list[Message]:
@@ -316,6 +332,7 @@ class MemoryBroker:
 
     def committed(self, group_id: str, client_id: str | None = None) -> dict[Queue, int]:
         """Return the committed offsets of the group's topics; in a broadcasting group, those of one member."""
+        self._process.require()
         with self._log.lock:
             group = self._coordinator.group(group_id)
             if group is None:
@@ -327,6 +344,7 @@ class MemoryBroker:
 
     def assignment(self, group_id: str) -> dict[str, list[Queue]]:
         """Return the queues that each member of a group owns, without those of the retry topic."""
+        self._process.require()
         with self._log.lock:
             owned = self._coordinator.assignment(group_id)
         retries = retry_topic_of(group_id)
@@ -354,7 +372,7 @@ class MemoryBroker:
         Raises:
             BaseException: what ended a member, if the test has not seen it.
         """
-        if self._closed:
+        if self._closed or not self._process.is_current:
             return
         problems = []
         for member in self._members:
@@ -372,7 +390,7 @@ class MemoryBroker:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is None or not self._process.is_current:
             self.close()
             return
         for member in self._members:
@@ -490,6 +508,7 @@ class MemoryBroker:
         raises: bool = True,
     ) -> None:
         """Wait until a condition is true; `raises`: raise what ends a member meanwhile."""
+        self._process.require()
         deadline = time.monotonic() + timeout if deadline is None else deadline
         with self._log.lock:
             self._log.is_hurried = True
@@ -518,5 +537,7 @@ class MemoryBroker:
         return "; ".join(texts) or "no member runs"
 
     def _refuse_if_closed(self) -> None:
+        """Reject calls after `close`, and in a forked process, which has none of the members' threads."""
+        self._process.require()
         if self._closed:
             raise InvalidUsage("this MemoryBroker is closed; create a new one")

@@ -169,6 +169,7 @@ def _show(_group: str, letter: Letter) -> None:
         ("attempts", str(origin.attempt)),
         ("client", origin.client_id or "-"),
         ("error", origin.error),
+        ("type of the error", origin.error_type or "-"),
         ("trace id", origin.trace_id or "-"),
         ("key", _text(message.key())),
         *((f"header {name}", _text(text)) for name, text in pairs_of(message)),

@@ -49,6 +49,8 @@ class LetterRow(Struct, frozen=True, kw_only=True):
     """Member whose handler failed last; empty if it is not known."""
     error: str
     """Error of the last attempt."""
+    error_type: str
+    """Type of its exception; empty if there was none."""
     trace_id: str
     """Empty if there is none."""
 
@@ -64,6 +66,7 @@ class LetterRow(Struct, frozen=True, kw_only=True):
             attempts=origin.attempt,
             client_id=origin.client_id,
             error=origin.error,
+            error_type=origin.error_type,
             trace_id=origin.trace_id,
         )
 

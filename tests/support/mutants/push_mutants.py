@@ -25,6 +25,11 @@ IN_ORDER = {
     "rules": RetryRules(in_place=True, max_retries=1, handle_timeout=60.0, is_orderly=True),
 }
 DEAD_AT_ONCE = {**IN_ORDER, "rules": RetryRules(in_place=True, max_retries=0, handle_timeout=60.0, is_orderly=True)}
+DELAYED = {
+    **SHARED,
+    "rules": RetryRules(in_place=False, max_retries=3, handle_timeout=60.0, retry_delays=(45, 100)),
+    "steps": 4,
+}
 REFUSED = {**SHARED, "rough": True, "steps": 16}
 NARROW = {**IN_ORDER, "limits": PushLimits(2, 3, 4, 10_000)}
 
@@ -53,6 +58,8 @@ MUTANTS = (
       "deque(sorted([*others, *new], key=_first))", "deque([*others, *new])", SHARED),
     M("uncounted", "What is read and not processed is counted.", QUEUE,
       "        self.messages += sum(len(part.messages) for part in parts) - len(batch.messages)\n", "", NARROW),
+    M("the rest of a delay is forgotten", "A message that waits in several queues waits for its whole delay.", FAILURES,
+      "level, wait_s - DELAYS_S[level - 1]))", "level, 0))", DELAYED),
     M("what is refused counts as processed", "The position does not pass a message that its topic refuses.", QUEUE,
       'self._leave(batch, "held")', 'self._leave(batch, "finished")', REFUSED),
     M("what is refused is forgotten", "A refused message is sent again.", SEND_BACK,

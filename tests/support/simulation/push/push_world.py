@@ -26,6 +26,7 @@ from wakeroll import DeadLetter, Retry, heartbeat_thread, origin_of, pace, queue
 from wakeroll.connection import Topics
 from wakeroll.heartbeat_thread import Control
 from wakeroll.message_selection import MessageSelection
+from wakeroll.origin import wait_s_of
 from wakeroll.push import dispatch, failure_handling, push_loop, queue_work, refused_letters, send_back, workers
 from wakeroll.push.failure_handling import RetryRules
 from wakeroll.push.limits import PushLimits
@@ -37,7 +38,7 @@ from wakeroll.topic_filters import TopicFilters
 from wakeroll_model.client import Client, Preferences
 from wakeroll_model.events import AnyEvent, Commit, Configure, Subscription
 from wakeroll_model.queue import Queue
-from wakeroll_model.retry_topics import dead_letter_topic_of
+from wakeroll_model.retry_topics import DELAYS_S, dead_letter_topic_of
 
 REVOKE_TIMEOUT_S = 10.0
 SESSION_TIMEOUT_S = 20.0
@@ -139,6 +140,8 @@ class Plan:
         if not orderly and rng.random() < 0.2:
             plan.rules = replace(plan.rules, in_place=True)
             plan.rough = True
+        # 45 and 100 s are none of the levels: such a message waits in several queues, one after the other.
+        plan.rules = replace(plan.rules, retry_delays=rng.choice([None, None, (2,), (45, 3), (7, 100, 11)]))
         return plan
 
 
@@ -166,10 +169,16 @@ class PushWorld(SimulatedCoordinator):
         self.clients: list[SimulatedClient] = []
         self.happened: Counter[str] = Counter()
         self.wall_shift_s = 0.0
+        self.is_shifted = False
+        """Whether this machine's clock was ever wrong; a message may be due earlier then."""
         self.processed: Counter[Place] = Counter()
         self.dead_places: Counter[Place] = Counter()
-        self.stored: Counter[tuple[Place, int]] = Counter()
-        """Place and attempt -> how often it is in the retry topic."""
+        self.stored: Counter[tuple[Place, int, int]] = Counter()
+        """Place, attempt, and seconds to wait afterwards -> how often it is in the retry topic."""
+        self.furthest: dict[Place, tuple[int, int]] = {}
+        """Place -> its latest attempt in the retry topic, and the negative seconds to wait after its queue there."""
+        self.due_s: dict[tuple[Place, int], float] = {}
+        """Place and attempt -> when that may begin at the earliest, if nothing is repeated."""
         self.failures: Counter[Place] = Counter()
         """How often each message failed by itself: alone in a call, or named by its handler."""
         self.hopeless: set[Place] = set()
@@ -255,6 +264,7 @@ class PushWorld(SimulatedCoordinator):
         step = rng.choice(calm + rough if self.plan.rough else calm)
         step()
         if rng.random() < 0.2:
+            self.is_shifted = True
             self.wall_shift_s += rng.choice([-7_200, -5, 5, 7_200])
 
     def _join(self) -> None:
@@ -363,7 +373,10 @@ class PushWorld(SimulatedCoordinator):
         else:
             assert 2 <= origin.attempt <= most + 1, f"attempt {origin.attempt} of {place}"
             assert origin.attempt - 1 <= failures, f"{place} failed {failures} times; attempt {origin.attempt} is next"
-            self.stored[place, origin.attempt] += 1
+            wait_s = wait_s_of(message)
+            self.due_s.setdefault((place, origin.attempt), self.scheduler.now_s + DELAYS_S[partition] + wait_s)
+            self.stored[place, origin.attempt, wait_s] += 1
+            self.furthest[place] = max((origin.attempt, -wait_s), self.furthest.get(place, (0, 0)))
 
     def append(self, event: AnyEvent) -> None:
         if isinstance(event, Commit):
@@ -382,7 +395,7 @@ class PushWorld(SimulatedCoordinator):
         return (
             place in self.processed
             or place in self.dead_places
-            or any(self.stored[place, attempt] for attempt in range(origin.attempt + 1, 20))
+            or self.furthest.get(place, (0, 0)) > (origin.attempt, -wait_s_of(message))
         )
 
     def _left(self) -> list[Place]:
@@ -433,6 +446,10 @@ class PushWorld(SimulatedCoordinator):
         )
         for message in messages:
             self._check_order(queue, message, messages)
+            if queue.topic == RETRIES and not self.is_shifted and not self.repeats_allowed:
+                due_s = self.due_s[place_of(message), origin_of(message).attempt]
+                assert self.scheduler.now_s > due_s - 0.01, f"{place_of(message)} comes {due_s - now_s:.2f} s too early"
+                assert wait_s_of(message) == 0, f"{place_of(message)} is handled, and has to wait"
         call = Call(client, [place_of(message) for message in messages], lanes, now_s)
         self.calls.append(call)
         return call

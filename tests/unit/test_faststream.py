@@ -1,0 +1,146 @@
+"""FastStream applications whose subscribers are members of groups: the real framework, on a broker in memory."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated
+
+import pytest
+from confluent_kafka.serialization import MessageField, SerializationContext, StringDeserializer
+from faststream import AckPolicy, Depends, FastStream
+from faststream.confluent import TestKafkaBroker
+from faststream.specification import AsyncAPI
+from pydantic import BaseModel
+
+from wakeroll import InvalidUsage
+from wakeroll.faststream import WakerollBroker
+from wakeroll.testing import MemoryBroker
+
+
+class Order(BaseModel):
+    """A message of the application."""
+
+    number: int
+    amount: float = 0.0
+
+
+@pytest.fixture
+def memory():
+    with MemoryBroker() as broker:
+        broker.create_topic("orders", queues=2)
+        for number in range(4):
+            broker.send("orders", Order(number=number).model_dump_json())
+        yield broker
+
+
+def run(broker: WakerollBroker, is_done: Callable[[], object]) -> None:
+    """Run the application until a condition is true."""
+
+    async def main() -> None:
+        await broker.start()
+        try:
+            async with asyncio.timeout(60):
+                while not is_done():
+                    await asyncio.sleep(0.01)
+        finally:
+            await broker.stop()
+
+    asyncio.run(main())
+
+
+def test_a_subscriber_receives_decoded_messages_with_what_it_depends_on(memory):
+    broker = WakerollBroker(memory.bootstrap)
+    seen: list[tuple[int, str]] = []
+
+    def rate() -> str:
+        return "EUR"
+
+    @broker.subscriber("orders", group_id="billing", auto_offset_reset="earliest")
+    async def handle(order: Order, currency: Annotated[str, Depends(rate)]) -> None:
+        seen.append((order.number, currency))
+
+    run(broker, lambda: len(seen) == 4)
+
+    assert sorted(seen) == [(number, "EUR") for number in range(4)]
+    assert sum(memory.committed("billing").values()) == 4
+
+
+def test_a_message_that_is_not_acknowledged_comes_again(memory):
+    broker = WakerollBroker(memory.bootstrap)
+    seen: list[int] = []
+
+    @broker.subscriber("orders", group_id="billing", auto_offset_reset="earliest", ack_policy=AckPolicy.NACK_ON_ERROR)
+    async def handle(order: Order) -> None:
+        seen.append(order.number)
+        if seen.count(2) == 1 and order.number == 2:
+            raise ConnectionError("no database")
+
+    run(broker, lambda: set(seen) == {0, 1, 2, 3} and seen.count(2) == 2)
+
+    assert sum(memory.committed("billing").values()) == 4
+
+
+def test_a_subscriber_of_batches_receives_lists(memory):
+    broker = WakerollBroker(memory.bootstrap)
+    seen: list[int] = []
+
+    @broker.subscriber("orders", group_id="billing", auto_offset_reset="earliest", batch=True, max_records=3)
+    async def handle(orders: list[Order]) -> None:
+        assert len(orders) <= 3
+        seen.extend(order.number for order in orders)
+
+    run(broker, lambda: len(seen) == 4)
+
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+def test_the_test_broker_and_asyncapi_of_faststream_work():
+    broker = WakerollBroker("localhost:9092")
+    seen: list[int] = []
+
+    @broker.subscriber("orders", group_id="billing")
+    async def handle(order: Order) -> None:
+        seen.append(order.number)
+
+    async def main() -> None:
+        async with TestKafkaBroker(broker) as tested:
+            await tested.publish({"number": 7}, topic="orders")
+
+    asyncio.run(main())
+    described = AsyncAPI(broker).to_specification().to_jsonable()
+    assert FastStream(broker).broker is broker
+    assert seen == [7]
+    assert "orders" in str(described["channels"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "the subscriber of orders has no group_id"),
+        ({"group_id": "billing", "session_timeout_ms": 1}, "have no meaning here: session_timeout_ms"),
+        ({"group_id": "a b"}, "group_id is 'a b'"),
+    ],
+)
+def test_what_a_subscriber_cannot_have_is_refused(memory, arguments, sentence):
+    broker = WakerollBroker(memory.bootstrap)
+
+    @broker.subscriber("orders", **arguments)
+    async def handle(_: Order) -> None: ...
+
+    with pytest.raises(InvalidUsage, match=sentence):
+        run(broker, lambda: True)
+
+
+def test_a_deserializer_of_confluent_kafka_is_a_function_of_the_value(memory):
+    """docs/from-confluent-kafka.md; those of the Schema Registry are called in the same way."""
+    seen: list[str] = []
+    decode = StringDeserializer("utf_8")
+
+    def handle(messages):
+        seen.extend(
+            decode(message.value(), SerializationContext(message.topic(), MessageField.VALUE)) for message in messages
+        )
+
+    memory.join("billing", ["orders"], handle)
+    memory.run_until_done()
+
+    assert sorted(seen) == [Order(number=number).model_dump_json() for number in range(4)]
