@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from bench import (
     aged_ledgers,
     any_moment,
+    client_throughput,
     core,
     deployment_costs,
     failover,
@@ -32,6 +33,7 @@ from bench.timings import Latency
 BENCHES: tuple[Bench[Any], ...] = (
     path_latency.BENCH,
     push_throughput.BENCH,
+    client_throughput.BENCH,
     group_changes.BENCH,
     core.BENCH,
     page_load.BENCH,
