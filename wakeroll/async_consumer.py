@@ -23,8 +23,7 @@ from wakeroll.fetch import Fetched
 from wakeroll.offset_queries import OffsetTarget
 from wakeroll.own_process import OwnProcess
 from wakeroll.push import limits
-from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S
-from wakeroll.push.workers import AsyncHandler
+from wakeroll.push.outcomes import AsyncHandler
 from wakeroll_model.events import Mode, Policy
 from wakeroll_model.queue import Queue
 
@@ -213,7 +212,7 @@ class AsyncConsumer:
         prefetch_bytes: int = limits.PREFETCH_BYTES,
         on_error: Literal["retry", "raise"] = "retry",
         max_retries: int | None = None,
-        handle_timeout: float = HANDLE_TIMEOUT_S,
+        handle_timeout: float = limits.HANDLE_TIMEOUT_S,
         stop_timeout: float = 30.0,
     ) -> None:
         """Call a coroutine function with batches of messages in this event loop; see `Consumer.run`.

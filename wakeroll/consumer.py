@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, overload
 
 from confluent_kafka import Message
 from msgspec import Meta
@@ -26,11 +26,9 @@ from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.event_loop import LoopClosed
-from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.fetch import MOST_MESSAGES, Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control, stay_at_end
 from wakeroll.inbox import Inbox
-from wakeroll.keys import client_key_for, read_keys
 from wakeroll.last_will.executor_link import address_of
 from wakeroll.last_will.member_will import will_for
 from wakeroll.marks import Marks
@@ -43,10 +41,7 @@ from wakeroll.own_process import OwnProcess
 from wakeroll.pending_commits import OnCommit, PendingCommits
 from wakeroll.polled_messages import PolledMessages
 from wakeroll.push import limits
-from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
-from wakeroll.push.push_loop import GIVE_UP_AT, PushLoop
-from wakeroll.push.send_back import SendBack
-from wakeroll.push.workers import Handler
+from wakeroll.push.outcomes import Handler
 from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.thread_stacks import calls_of, name_of, stack_of
@@ -57,6 +52,10 @@ from wakeroll_model.config import MAX_TOPICS, NEVER_MS
 from wakeroll_model.events import Mode, Policy, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import retry_topic_of
+
+if TYPE_CHECKING:
+    from wakeroll.push.push_loop import PushLoop
+    from wakeroll.push.send_back import SendBack
 
 log = logging.getLogger("wakeroll")
 
@@ -195,7 +194,7 @@ class Consumer:
         about = argument_checks.about_of(host, app_version, labels or {})
         if not allow_unknown_strategy:
             argument_checks.require_strategy(strategy, argument_checks.ALLOW_UNKNOWN)
-        client_keys = () if keys is None else (client_key_for(read_keys(keys).clients, group_id),)
+        client_keys = () if keys is None else (argument_checks.client_key_of(keys, group_id),)
         connection = Connection(
             argument_checks.addresses_of(bootstrap), kafka_config or {}, Topics(prefix), client_keys
         )
@@ -344,7 +343,7 @@ class Consumer:
     def _swift(self) -> Message | None:
         """Return the next message if it was read ahead, and nothing else is to be done first; else None."""
         polling = self._polling
-        if not polling.acquire(blocking=False):
+        if not polling.acquire(False):
             return None
         try:
             try:
@@ -476,7 +475,7 @@ class Consumer:
         prefetch_bytes: int = limits.PREFETCH_BYTES,
         on_error: Literal["retry", "raise"] = "retry",
         max_retries: int | None = None,
-        handle_timeout: float = HANDLE_TIMEOUT_S,
+        handle_timeout: float = limits.HANDLE_TIMEOUT_S,
         stop_timeout: float = 30.0,
     ) -> None:
         """Call a handler with batches of messages, until `stop` or `close` is called.
@@ -566,6 +565,12 @@ class Consumer:
         stop_timeout: float,
     ) -> None:
         """Run as described for `run`; an ``async`` handler is called in this event loop, if it is one."""
+        # Here, because an application that polls needs none of it.
+        from wakeroll.failure_topics import ensure_failure_topics
+        from wakeroll.push.failure_handling import RetryRules
+        from wakeroll.push.push_loop import PushLoop
+        from wakeroll.push.send_back import SendBack
+
         push_limits = limits.PushLimits(workers, batch_size, prefetch, prefetch_bytes)
         if not callable(handler):
             raise InvalidUsage(f"handler is {handler!r}; it must be a function of a list of messages")
@@ -1078,7 +1083,9 @@ class Consumer:
         """Release revoked queues, except for those with messages that are not done."""
         open_queues = set() if self._marks is None else set(self._marks.open_queues())
         self._control.released([queue for queue in draining if queue not in open_queues])
-        until = NEVER_MS if self._orderly else now_ms() + round(self._control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
+        until = (
+            NEVER_MS if self._orderly else now_ms() + round(self._control.revoke_timeout_s * 1_000 * limits.GIVE_UP_AT)
+        )
         for queue in open_queues.intersection(draining):
             self._leaving.setdefault(queue, until)
 

@@ -14,6 +14,7 @@ from wakeroll_model.events import (
     ABOUT_A_QUEUE,
     ACCEPTED,
     ON_EVERY_PARTITION,
+    UNREADABLE,
     About,
     AnyEvent,
     Configure,
@@ -32,9 +33,6 @@ from wakeroll_model.events import (
 )
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import ClientId, GroupId
-
-UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""Errors that decoding raises for arbitrary bytes."""
 
 
 class Record(Struct, frozen=True):

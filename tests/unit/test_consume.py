@@ -289,7 +289,7 @@ def test_a_revoked_queue_waits_for_its_messages(broker):
 
 
 def test_messages_that_are_never_done_hold_a_revoked_queue_only_for_a_while(broker, monkeypatch, caplog):
-    monkeypatch.setattr("wakeroll.consumer.GIVE_UP_AT", 0.001)
+    monkeypatch.setattr("wakeroll.push.limits.GIVE_UP_AT", 0.001)
     with consumer_of(broker, marks_done=True, client_id="a") as one:
         read(len(ALL), lambda: one.consume(500, 0.1))
         with consumer_of(broker, marks_done=True, client_id="b") as other:

@@ -1,7 +1,7 @@
 """The outcome of a call of a handler: which of its messages failed, and what happens to each."""
 
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,6 +49,14 @@ class DeadLetter:
 
     def __post_init__(self) -> None:
         _check(self)
+
+
+Result = Retry | DeadLetter | Sequence[Retry | DeadLetter] | None
+"""None: all messages of the call are processed."""
+Handler = Callable[[list[Message]], Result | Awaitable[Result]]
+"""Receives messages of one queue in order of offset; it may be an ``async`` function."""
+AsyncHandler = Callable[[list[Message]], Awaitable[Result]]
+"""A handler that is an ``async`` function."""
 
 
 class Failed(NamedTuple):

@@ -15,7 +15,7 @@ from wakeroll.dead_letters import DeadLetters, Letter
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import headers_of
 from wakeroll.kafka_clients import KafkaClients, register, unregister
-from wakeroll.push.workers import Handler
+from wakeroll.push.outcomes import Handler
 from wakeroll.testing.delivery import Deliveries, Delivery
 from wakeroll.testing.member_thread import Member
 from wakeroll.testing.memory_clients import MemoryAdmin, MemoryConsumer, MemoryProducer

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from wakeroll_model.config import MAX_QUEUES, MAX_TOPICS
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.queue import Queue, TopicName
-from wakeroll_model.records import UNREADABLE
 
 
 class _Wanted(Struct):
