@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 from confluent_kafka import Message
 
 from wakeroll.call_thread import CallThread
-from wakeroll.callbacks import AsyncOnAssigned, AsyncOnEnded, QueueName, check_callback, is_async_function
+from wakeroll.callbacks import AsyncOnAssigned, AsyncOnEnded, ByQueue, QueueName, check_callback, is_async_function
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.consumer import Consumer
 from wakeroll.errors import InvalidUsage, in_words
@@ -264,7 +264,7 @@ class AsyncConsumer:
         timeout: float = 5.0,
         *,
         message: Message | None = None,
-        offsets: Mapping[QueueName, int | tuple[int, str]] | None = None,
+        offsets: ByQueue[int | tuple[int, str]] | None = None,
     ) -> bool:
         """Commit all delivered messages now, or those before a message or before offsets; see `Consumer.commit`."""
         return await self._call_beside_run(
@@ -311,9 +311,7 @@ class AsyncConsumer:
         """Return the offset of the next message that is sent to any queue; see `Consumer.end_offset`."""
         return await _beside(functools.partial(self._joined.end_offset, queue, timeout))
 
-    async def offsets_for_times(
-        self, times: Mapping[QueueName, int | datetime], timeout: float = 5.0
-    ) -> dict[Queue, int]:
+    async def offsets_for_times(self, times: ByQueue[int | datetime], timeout: float = 5.0) -> dict[Queue, int]:
         """Return the offsets of the first messages at or after some times; see `Consumer.offsets_for_times`."""
         return await _beside(functools.partial(self._joined.offsets_for_times, times, timeout))
 

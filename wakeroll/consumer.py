@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
-from wakeroll.callbacks import OnAssigned, OnEnded, QueueName, check_callback
+from wakeroll.callbacks import ByQueue, OnAssigned, OnEnded, QueueName, check_callback
 from wakeroll.calls_at_work import Application, CallAtWork
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
@@ -706,7 +706,7 @@ class Consumer:
         timeout: float = 5.0,
         *,
         message: Message | None = None,
-        offsets: Mapping[QueueName, int | tuple[int, str]] | None = None,
+        offsets: ByQueue[int | tuple[int, str]] | None = None,
         asynchronous: bool = False,
         on_commit: OnCommit | None = None,
     ) -> bool:
@@ -925,7 +925,7 @@ class Consumer:
         """
         return self._at(queue, "last", timeout)
 
-    def offsets_for_times(self, times: Mapping[QueueName, int | datetime], timeout: float = 5.0) -> dict[Queue, int]:
+    def offsets_for_times(self, times: ByQueue[int | datetime], timeout: float = 5.0) -> dict[Queue, int]:
         """Return for each of some queues the offset of the first message at or after a time.
 
         Any queues; any thread may call it. If there is no such message, it is the end of the queue.
