@@ -63,6 +63,8 @@ def traced_or_not(messages: list[Message]) -> None:
 
 
 async def consume_async() -> None:
+    with Producer("localhost:9092") as producer:
+        print((await producer.send_and_wait("orders", b"1", properties={"paid": True})).offset())
     async with AsyncConsumer("billing", ["orders"], ["localhost:9092"], on_assigned=where_to) as consumer:
         await consumer.run(handle_later)
         async for message in consumer:
@@ -71,7 +73,8 @@ async def consume_async() -> None:
 
 def administrate() -> None:
     with Producer("localhost:9092") as producer:
-        producer.send("orders", b"1", tags="paid", properties={"region": "EU"}, on_delivery=note)
+        producer.send("orders", b"1", tags="paid", properties={"region": "EU", "amount": 7}, on_delivery=note)
+        producer.send("orders", b"2", headers={"trace": b"7"}, timestamp=datetime(2026, 1, 1, tzinfo=UTC))
     with Admin("localhost:9092") as admin:
         print(admin.plan_reset("billing", "first").rows)
     with DeadLetters("billing", "localhost:9092") as letters:

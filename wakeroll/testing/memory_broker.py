@@ -13,7 +13,7 @@ from wakeroll.argument_checks import queue_of
 from wakeroll.consumer import Consumer
 from wakeroll.dead_letters import DeadLetters, Letter
 from wakeroll.errors import InvalidUsage
-from wakeroll.headers import headers_of
+from wakeroll.headers import Property, headers_of
 from wakeroll.kafka_clients import KafkaClients, register, unregister
 from wakeroll.push.outcomes import Handler
 from wakeroll.testing.delivery import Deliveries, Delivery
@@ -99,7 +99,7 @@ class MemoryBroker:
         key: bytes | str | None = None,
         queue: int | None = None,
         tags: str = "",
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, Property] | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> tuple[Queue, int]:
         """Store a message; return its queue and its offset.
