@@ -83,7 +83,8 @@ class PolledMessages:
         self._changed = control.changed.is_set
         self._pace = Pace()
         self._runs: deque[_Run] = deque()
-        """Messages that were read and not delivered. Only the first run may be delivered in part."""
+        """Messages that were read and not delivered. Only the first run may be delivered in part; or as a whole, while
+        its last message is in hand."""
         self._batch: list[InHand] = []
         """The messages that the last call has delivered, unless that is `_last`."""
         self._last: Message | None = None
@@ -109,12 +110,31 @@ class PolledMessages:
             return None
         run = self._runs[0]
         at = run.at
-        if at + 1 >= len(run.messages):
-            return None  # behind the last message of a run, there may be others that need not be delivered
+        if at >= len(run.messages):
+            return self._next_run(run)
         run.note(last.offset() + 1)  # type: ignore[misc, operator]  # both are there since a message was delivered
         # In this order: an exception in between may deliver the last message again, but loses none.
         run.at = at + 1
         self._last = message = run.messages[at]
+        return message
+
+    def _next_run(self, run: _Run) -> Message | None:
+        """Confirm the last message of a run, and deliver the first one of the next run; None if there is none.
+
+        As in `next`, the membership has not changed since both were read.
+        """
+        runs = self._runs
+        if len(runs) == 1:
+            return None
+        run.note(run.end)  # type: ignore[misc]  # it is there since a message was delivered
+        self._reader.reach((run.give, run.end))
+        self._last = None  # before the run goes: an exception in between must not take it for one of the next run
+        runs.popleft()
+        following = runs[0]
+        following.note = self._control.noting(following.give)
+        following.at = 1
+        self._sought.discard(following.give.queue)
+        self._last = message = following.messages[0]
         return message
 
     def take(self, most: int, timeout: float, *, alone: bool) -> list[Message]:
@@ -127,6 +147,8 @@ class PolledMessages:
             timeout: seconds.
             alone: whether it is for one message, and others are read ahead.
         """
+        if self._runs and self._runs[0].at == len(self._runs[0].messages):
+            self._runs.popleft()  # its last message was delivered by `next`, and is confirmed
         if not self._runs:
             self._fill(self._most_ahead() if alone else most, timeout, alone=alone)
         if self._control.is_paused:  # since these messages were requested
@@ -151,12 +173,12 @@ class PolledMessages:
         if self._marks is not None:
             self._marks.add(run.give, some, end)
         run.at += len(some)
-        if alone and not is_last and self._marks is None:
+        if alone and self._marks is None:
             run.note = self._control.noting(run.give)
             self._last = some[0]
             self._sure_until_ns = self._control.sure_until_ms(LOOK_MS) * NS_PER_MS
-        else:
-            self._batch.append(InHand(run.give, first, end))
+            return
+        self._batch.append(InHand(run.give, first, end))
         if is_last:
             self._runs.popleft()
 
@@ -228,8 +250,8 @@ class PolledMessages:
         last, runs = self._last, self._runs
         if last is None or not runs:
             return self._batch.copy()
-        offset = last.offset() or 0
-        return [*self._batch, InHand(runs[0].give, offset, offset + 1)]
+        run, offset = runs[0], last.offset() or 0
+        return [*self._batch, InHand(run.give, offset, run.end if run.at == len(run.messages) else offset + 1)]
 
     def confirm(self) -> bool:
         """Note that the application has received what is in hand: it is processed, unless messages are marked.
