@@ -54,7 +54,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 SHARE_MS = 5.0
 PROMISED = ("AVG", "SPREAD", "BALANCED")
-"""The default strategy, and the two that Kafka's is compared with."""
+"""RocketMQ's default strategy, and the two that Kafka's is compared with."""
 BATCH_MS = 150
 ASSIGNED_TIMES_FLOOR = 1.6
 ASSIGNED_MS = 300

@@ -26,8 +26,8 @@ from wakeroll_model.queue import ClientId, GroupId, Queue, TopicName
 
 ALLOW_UNKNOWN = "allow_unknown_strategy=True accepts one that only a newer coordinator has"
 """End of an error about a strategy, in the words of the SDK."""
-DEFAULT_STRATEGY = "AVG"
-"""Strategy of a consumer that does not name one."""
+DEFAULT_STRATEGY = "SPREAD"
+"""Strategy that a consumer which names none brings to a new group."""
 LONGEST_S = 24 * 3_600
 """Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""
 

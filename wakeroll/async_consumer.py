@@ -63,7 +63,7 @@ class AsyncConsumer:
         consume_from: Policy = "last",
         consume_from_ms: int | None = None,
         mode: Mode = "clustering",
-        strategy: str = "AVG",
+        strategy: str | None = None,
         strategy_params: Mapping[str, Any] | None = None,
         allow_unknown_strategy: bool = False,
         orderly: bool = False,

@@ -92,7 +92,7 @@ class Consumer:
         consume_from: Policy = "last",
         consume_from_ms: int | None = None,
         mode: Mode = "clustering",
-        strategy: str = "AVG",
+        strategy: str | None = None,
         strategy_params: Mapping[str, Any] | None = None,
         allow_unknown_strategy: bool = False,
         orderly: bool = False,
@@ -128,7 +128,8 @@ class Consumer:
             consume_from_ms: epoch milliseconds, for ``timestamp``.
             mode: ``clustering``: the members share the queues; ``broadcasting``: each member reads every queue and
                 commits its own offsets under its `client_id`, which must stay the same after a restart.
-            strategy: the strategy that assigns the queues; the coordinator uses the oldest member's.
+            strategy: the strategy that assigns the queues; the coordinator uses the oldest member's. None: that of the
+                running group, and ``SPREAD`` in a new one.
             strategy_params: parameters of the strategy.
             allow_unknown_strategy: whether `strategy` may name one that this release does not have, because the
                 coordinator is newer. A coordinator that does not have it either assigns no queue by it.
@@ -183,7 +184,8 @@ class Consumer:
             consume_from,
             consume_from_ms,
             mode=mode,
-            strategy=strategy,
+            strategy=argument_checks.DEFAULT_STRATEGY if strategy is None else strategy,
+            strategy_by_default=strategy is None,
             strategy_params=strategy_params or {},
             orderly=orderly,
             room=room,
@@ -192,7 +194,9 @@ class Consumer:
         for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
             check_callback(name, callback, may_be_async=False)
         about = argument_checks.about_of(host, app_version, labels or {})
-        if not allow_unknown_strategy:
+        if strategy is None and strategy_params:
+            raise InvalidUsage("strategy_params were given without a strategy; name the strategy that they are for")
+        if strategy is not None and not allow_unknown_strategy:
             argument_checks.require_strategy(strategy, argument_checks.ALLOW_UNKNOWN)
         client_keys = () if keys is None else (argument_checks.client_key_of(keys, group_id),)
         connection = Connection(

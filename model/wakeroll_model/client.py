@@ -58,6 +58,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     room: str = ""
     weight: float = 1.0
     mode: Mode = "clustering"
+    strategy_by_default: bool = False
 
 
 class Client:

@@ -141,6 +141,13 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
         Meta(max_length=config.MAX_LONG_CALLS, description="calls of its application that have lasted long"),
     ] = []
     """Read from feature level 4 on. No decision depends on it."""
+    strategy_by_default: Annotated[
+        bool,
+        Meta(
+            description="whether the application has not chosen the strategy: then that of the running group is agreed"
+        ),
+    ] = False
+    """Read from feature level 4 on."""
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):

@@ -25,7 +25,8 @@ CHANGES: Mapping[int, str] = {
     "an `unregister` says if the process of its client has ended; `kick` records make a member leave; "
     "`delete` records delete an empty group, or committed offsets; "
     "`pause` records pause a group; `inspect` records ask a member what it does, which it answers with a `report`; "
-    "heartbeats list calls that have lasted long",
+    "heartbeats list calls that have lasted long; "
+    "a member whose application has not chosen a strategy agrees with that of the running group",
 }
 """Level -> what is new in it."""
 

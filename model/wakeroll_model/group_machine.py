@@ -39,6 +39,7 @@ from wakeroll_model import (
     locks,
     membership,
     pauses,
+    preferences,
     releases,
     topic_changes,
 )
@@ -123,7 +124,7 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
     """Run the handler of the event; return what the later stages must do."""
     match event:
         case Heartbeat():
-            return membership.heartbeat(turn, event)
+            return membership.heartbeat(turn, preferences.agreed(turn.group, event))
         case Unregister():
             return membership.unregister(turn, event)
         case Commit():

@@ -64,7 +64,10 @@ def _default_of(field: structs.FieldInfo) -> Any:
     return msgspec.field() if field.required else msgspec.field(default=field.default)
 
 
-_NEW_FIELDS: Mapping[type[Event], Collection[str]] = {Heartbeat: ("about", "handling"), Unregister: ("died",)}
+_NEW_FIELDS: Mapping[type[Event], Collection[str]] = {
+    Heartbeat: ("about", "handling", "strategy_by_default"),
+    Unregister: ("died",),
+}
 """Event -> its fields that are unknown below feature level 4, so they may have any value there."""
 _EARLIER: Mapping[type[Event], type[msgspec.Struct]] = {
     event: msgspec.defstruct(
