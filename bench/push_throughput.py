@@ -110,7 +110,7 @@ def measure(given: Namespace) -> Pushed:
     ):
         for keys in (0, KEYS):
             topic = f"messages-{keys}"
-            _fill(connection, topic, messages, keys)
+            fill(connection, topic, messages, keys)
             cases = [_Case(), _Case(batch_size=AT_ONCE), _Case(orderly=True)]
             if not keys:
                 cases.append(_Case(polls=True, orderly=True, batch_size=1))
@@ -140,7 +140,8 @@ def measure(given: Namespace) -> Pushed:
     return Pushed(given.machine, messages, len(VALUE), QUEUES, ROUNDS, ways)
 
 
-def _fill(connection: Connection, topic: str, messages: int, keys: int) -> None:
+def fill(connection: Connection, topic: str, messages: int, keys: int) -> None:
+    """Create a topic with so many messages; `keys`: number of different keys, 0 for messages without one."""
     make_topic(connection, topic, QUEUES)
     producer = connection.producer(**{"linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
     for number in range(messages):

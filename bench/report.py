@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from bench import (
     aged_ledgers,
     any_moment,
+    client_throughput,
     core,
     deployment_costs,
     failover,
@@ -32,6 +33,7 @@ from bench.timings import Latency
 BENCHES: tuple[Bench[Any], ...] = (
     path_latency.BENCH,
     push_throughput.BENCH,
+    client_throughput.BENCH,
     group_changes.BENCH,
     core.BENCH,
     page_load.BENCH,
@@ -52,7 +54,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 SHARE_MS = 5.0
 PROMISED = ("AVG", "SPREAD", "BALANCED")
-"""The default strategy, and the two that Kafka's is compared with."""
+"""RocketMQ's default strategy, and the two that Kafka's is compared with."""
 BATCH_MS = 150
 ASSIGNED_TIMES_FLOOR = 1.6
 ASSIGNED_MS = 300

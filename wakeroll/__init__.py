@@ -12,9 +12,15 @@ if TYPE_CHECKING:
     from wakeroll.consumer import Consumer
     from wakeroll.dead_letters import DeadLetters
     from wakeroll.epoch_ms import EpochMs
-    from wakeroll.errors import ConsumerFenced, InvalidUsage, NotReachable, WakerollError
+    from wakeroll.errors import (
+        ConsumerFenced,
+        InvalidUsage,
+        NotReachable,
+        RequestRefused,
+        RequestUnanswered,
+        WakerollError,
+    )
     from wakeroll.fetch import Fetched
-    from wakeroll.operator_requests import RequestRefused, RequestUnanswered
     from wakeroll.origin import Origin, origin_of
     from wakeroll.producer import Producer
     from wakeroll.push.outcomes import DeadLetter, Retry
@@ -37,8 +43,8 @@ _MODULES = {
     "Origin": "wakeroll.origin",
     "Producer": "wakeroll.producer",
     "Queue": "wakeroll_model.queue",
-    "RequestRefused": "wakeroll.operator_requests",
-    "RequestUnanswered": "wakeroll.operator_requests",
+    "RequestRefused": "wakeroll.errors",
+    "RequestUnanswered": "wakeroll.errors",
     "Retry": "wakeroll.push.outcomes",
     "Shift": "wakeroll.reset",
     "Sql92": "wakeroll.topic_filters",

@@ -15,7 +15,7 @@ from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.decision_log import DecisionLog
-from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.errors import InvalidUsage, RequestRefused, WakerollError
 from wakeroll.expectations import problem_in
 from wakeroll.group_summary import History
 from wakeroll.kafka_groups import KafkaGroups
@@ -25,7 +25,6 @@ from wakeroll.name_lists import names_of
 from wakeroll.next_message import in_short, next_message
 from wakeroll.operator_name import this_user
 from wakeroll.operator_requests import (
-    RequestRefused,
     ResetOutcome,
     append,
     await_decisions,

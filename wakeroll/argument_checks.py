@@ -1,12 +1,14 @@
 """Checks of an application's arguments, made before any connection is opened."""
 
 import difflib
+import functools
 import os
 import platform
 import re
 import socket
 import uuid
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -16,14 +18,16 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.expectations import problem_of, shown
 from wakeroll.installed_version import installed_version
 from wakeroll.topic_filters import Sql92
-from wakeroll_model import config, strategies
+from wakeroll_model import config
 from wakeroll_model.client import Preferences
-from wakeroll_model.events import About, CommittedOffset, Heartbeat, Policy, Subscription
+from wakeroll_model.client_keys import ClientKey
+from wakeroll_model.events import UNREADABLE, About, CommittedOffset, Heartbeat, Policy, Subscription
 from wakeroll_model.queue import ClientId, GroupId, Queue, TopicName
-from wakeroll_model.records import UNREADABLE
 
 ALLOW_UNKNOWN = "allow_unknown_strategy=True accepts one that only a newer coordinator has"
 """End of an error about a strategy, in the words of the SDK."""
+DEFAULT_STRATEGY = "SPREAD"
+"""Strategy that a consumer which names none brings to a new group."""
 LONGEST_S = 24 * 3_600
 """Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""
 
@@ -227,6 +231,10 @@ def require_strategy(name: str, remedy: str) -> None:
     Raises:
         InvalidUsage: there is no such strategy; the message lists those that exist.
     """
+    if name == DEFAULT_STRATEGY:
+        return
+    from wakeroll_model import strategies  # it loads all of them
+
     try:
         strategies.find(name)
     except strategies.StrategyError as error:
@@ -236,6 +244,17 @@ def require_strategy(name: str, remedy: str) -> None:
         similar = difflib.get_close_matches(name.upper(), [*strategies.listed(), *inner], 1)
         proposal = f" (did you mean {similar[0]}?)" if similar else ""
         raise InvalidUsage(f"{what}{proposal}; {known}; {remedy}") from None
+
+
+def client_key_of(path: str | Path, group_id: str) -> ClientKey:
+    """Return the key that signs the events of a group's clients, from a key file.
+
+    Raises:
+        InvalidUsage: the file cannot be used, or has no such key.
+    """
+    from wakeroll.keys import client_key_for, read_keys  # here, because few clients sign
+
+    return client_key_for(read_keys(path).clients, group_id)
 
 
 def about_of(host: str | None, app_version: str, labels: Mapping[str, str]) -> About:
@@ -251,7 +270,7 @@ def about_of(host: str | None, app_version: str, labels: Mapping[str, str]) -> A
     """
     named = re.sub(r"[^ -~]", "?", socket.gethostname())[:253] if host == "" else host or ""
     given = dict(labels) if isinstance(labels, Mapping) else labels
-    told = {"host": named, "sdk": _SDK, "app_version": app_version, "labels": given}
+    told = {"host": named, "sdk": _sdk(), "app_version": app_version, "labels": given}
     declared = {field.name: field.type for field in msgspec.structs.fields(About)}
     for name, value in told.items():
         checked(name, value, declared[name])
@@ -264,7 +283,9 @@ def about_of(host: str | None, app_version: str, labels: Mapping[str, str]) -> A
     return about
 
 
-_SDK = f"wakeroll/{installed_version()} Python/{platform.python_version()}"
+@functools.cache
+def _sdk() -> str:
+    return f"wakeroll/{installed_version()} Python/{platform.python_version()}"
 
 
 def preferences_of(

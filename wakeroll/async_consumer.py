@@ -15,7 +15,7 @@ from confluent_kafka import Message
 
 from wakeroll.argument_checks import Topics
 from wakeroll.call_thread import CallThread
-from wakeroll.callbacks import AsyncOnAssigned, AsyncOnEnded, QueueName, check_callback, is_async_function
+from wakeroll.callbacks import AsyncOnAssigned, AsyncOnEnded, ByQueue, QueueName, check_callback, is_async_function
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.consumer import Consumer
 from wakeroll.errors import InvalidUsage, in_words
@@ -24,9 +24,7 @@ from wakeroll.fetch import Fetched
 from wakeroll.offset_queries import OffsetTarget
 from wakeroll.own_process import OwnProcess
 from wakeroll.push import limits
-from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S
-from wakeroll.push.outcomes import OnDeadLetter
-from wakeroll.push.workers import AsyncHandler
+from wakeroll.push.outcomes import AsyncHandler, OnDeadLetter
 from wakeroll.topic_subscriptions import Subscribed
 from wakeroll_model.events import Mode, Policy
 from wakeroll_model.queue import Queue
@@ -68,7 +66,7 @@ class AsyncConsumer:
         consume_from: Policy = "last",
         consume_from_ms: int | None = None,
         mode: Mode = "clustering",
-        strategy: str = "AVG",
+        strategy: str | None = None,
         strategy_params: Mapping[str, Any] | None = None,
         allow_unknown_strategy: bool = False,
         orderly: bool = False,
@@ -220,7 +218,7 @@ class AsyncConsumer:
         max_retries: int | None = None,
         retry_delays: Sequence[int] | None = None,
         on_dead_letter: OnDeadLetter | None = None,
-        handle_timeout: float = HANDLE_TIMEOUT_S,
+        handle_timeout: float = limits.HANDLE_TIMEOUT_S,
         stop_timeout: float = 30.0,
     ) -> None:
         """Call a coroutine function with batches of messages in this event loop; see `Consumer.run`.
@@ -274,7 +272,7 @@ class AsyncConsumer:
         timeout: float = 5.0,
         *,
         message: Message | None = None,
-        offsets: Mapping[QueueName, int | tuple[int, str]] | None = None,
+        offsets: ByQueue[int | tuple[int, str]] | None = None,
     ) -> bool:
         """Commit all delivered messages now, or those before a message or before offsets; see `Consumer.commit`."""
         return await self._call_beside_run(
@@ -333,9 +331,7 @@ class AsyncConsumer:
         """Return the offset of the next message that is sent to any queue; see `Consumer.end_offset`."""
         return await _beside(functools.partial(self._joined.end_offset, queue, timeout))
 
-    async def offsets_for_times(
-        self, times: Mapping[QueueName, int | datetime], timeout: float = 5.0
-    ) -> dict[Queue, int]:
+    async def offsets_for_times(self, times: ByQueue[int | datetime], timeout: float = 5.0) -> dict[Queue, int]:
         """Return the offsets of the first messages at or after some times; see `Consumer.offsets_for_times`."""
         return await _beside(functools.partial(self._joined.offsets_for_times, times, timeout))
 

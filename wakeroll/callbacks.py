@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.offset_queries import OffsetTarget
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 QueueName = Queue | tuple[str, int]
 """A `Queue`, or a topic and a number."""
-Starts = Mapping[QueueName, OffsetTarget]
+_Value = TypeVar("_Value")
+ByQueue = Mapping[Queue, _Value] | Mapping[tuple[str, int], _Value] | Mapping[QueueName, _Value]
+"""Queue -> something. Type checkers do not accept a mapping of one kind of names for a mapping of both."""
+Starts = ByQueue[OffsetTarget]
 """Queue -> where to start reading it, as for `Consumer.seek`."""
 
 OnAssigned = Callable[["Consumer", list[Queue]], Starts | None]

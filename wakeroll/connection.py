@@ -14,7 +14,6 @@ from wakeroll.client_properties import librdkafka_settings, missing_files
 from wakeroll.client_settings import MESSAGES, checked_settings
 from wakeroll.errors import AccessDenied, InvalidUsage, NotReachable
 from wakeroll.kafka_clients import clients_of, is_in_memory
-from wakeroll.keys import client_key_for, new_client_signer
 from wakeroll.login_errors import is_denied
 from wakeroll.retry_clock import RetryClock
 from wakeroll.steady_clients import UNUSED_GROUP
@@ -178,12 +177,20 @@ class Connection:
 
     def client_key(self, group_id: str) -> ClientKey | None:
         """Return the key that signs the events of a group's clients; None if they are not signed."""
-        return client_key_for(self.client_keys, group_id) if covering(self.client_keys, group_id) else None
+        if not covering(self.client_keys, group_id):
+            return None
+        from wakeroll.keys import client_key_for  # here, because few clients sign
+
+        return client_key_for(self.client_keys, group_id)
 
     def client_signer(self, group_id: str) -> ClientSigner | None:
         """Return a new signer for a client of a group; None if its events are not signed."""
         key = self.client_key(group_id)
-        return None if key is None else new_client_signer(key)
+        if key is None:
+            return None
+        from wakeroll.keys import new_client_signer
+
+        return new_client_signer(key)
 
     def producer(self, **settings: Any) -> Producer:
         """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients.

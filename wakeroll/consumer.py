@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, overload
 
 from confluent_kafka import Message
 from msgspec import Meta
@@ -21,17 +21,15 @@ from msgspec import Meta
 from wakeroll import argument_checks
 from wakeroll.argument_checks import Topics as TopicChoice
 from wakeroll.broker_check import look
-from wakeroll.callbacks import OnAssigned, OnEnded, QueueName, check_callback, is_async_function
+from wakeroll.callbacks import ByQueue, OnAssigned, OnEnded, QueueName, check_callback, is_async_function
 from wakeroll.calls_at_work import Application, CallAtWork
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.event_loop import LoopClosed
-from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.fetch import MOST_MESSAGES, Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control, stay_at_end
 from wakeroll.inbox import Inbox
-from wakeroll.keys import client_key_for, read_keys
 from wakeroll.last_will.executor_link import address_of
 from wakeroll.last_will.member_will import will_for
 from wakeroll.marks import Marks
@@ -44,11 +42,7 @@ from wakeroll.own_process import OwnProcess
 from wakeroll.pending_commits import OnCommit, PendingCommits
 from wakeroll.polled_messages import PolledMessages
 from wakeroll.push import limits
-from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
-from wakeroll.push.outcomes import OnDeadLetter
-from wakeroll.push.push_loop import GIVE_UP_AT, PushLoop
-from wakeroll.push.send_back import SendBack
-from wakeroll.push.workers import Handler
+from wakeroll.push.outcomes import Handler, OnDeadLetter
 from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.thread_stacks import calls_of, name_of, stack_of
@@ -59,6 +53,10 @@ from wakeroll_model.config import MAX_TOPICS, NEVER_MS
 from wakeroll_model.events import Mode, Policy
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import retry_topic_of
+
+if TYPE_CHECKING:
+    from wakeroll.push.push_loop import PushLoop
+    from wakeroll.push.send_back import SendBack
 
 log = logging.getLogger("wakeroll")
 
@@ -96,7 +94,7 @@ class Consumer:
         consume_from: Policy = "last",
         consume_from_ms: int | None = None,
         mode: Mode = "clustering",
-        strategy: str = "AVG",
+        strategy: str | None = None,
         strategy_params: Mapping[str, Any] | None = None,
         allow_unknown_strategy: bool = False,
         orderly: bool = False,
@@ -136,7 +134,8 @@ class Consumer:
             consume_from_ms: epoch milliseconds, for ``timestamp``.
             mode: ``clustering``: the members share the queues; ``broadcasting``: each member reads every queue and
                 commits its own offsets under its `client_id`, which must stay the same after a restart.
-            strategy: the strategy that assigns the queues; the coordinator uses the oldest member's.
+            strategy: the strategy that assigns the queues; the coordinator uses the oldest member's. None: that of the
+                running group, and ``SPREAD`` in a new one.
             strategy_params: parameters of the strategy.
             allow_unknown_strategy: whether `strategy` may name one that this release does not have, because the
                 coordinator is newer. A coordinator that does not have it either assigns no queue by it.
@@ -192,7 +191,8 @@ class Consumer:
             consume_from_ms,
             pattern=expression,
             mode=mode,
-            strategy=strategy,
+            strategy=argument_checks.DEFAULT_STRATEGY if strategy is None else strategy,
+            strategy_by_default=strategy is None,
             strategy_params=strategy_params or {},
             orderly=orderly,
             room=room,
@@ -201,9 +201,11 @@ class Consumer:
         for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
             check_callback(name, callback, may_be_async=False)
         about = argument_checks.about_of(host, app_version, labels or {})
-        if not allow_unknown_strategy:
+        if strategy is None and strategy_params:
+            raise InvalidUsage("strategy_params were given without a strategy; name the strategy that they are for")
+        if strategy is not None and not allow_unknown_strategy:
             argument_checks.require_strategy(strategy, argument_checks.ALLOW_UNKNOWN)
-        client_keys = () if keys is None else (client_key_for(read_keys(keys).clients, group_id),)
+        client_keys = () if keys is None else (argument_checks.client_key_of(keys, group_id),)
         connection = Connection(
             argument_checks.addresses_of(bootstrap), kafka_config or {}, Topics(prefix), client_keys
         )
@@ -349,7 +351,7 @@ class Consumer:
     def _swift(self) -> Message | None:
         """Return the next message if it was read ahead, and nothing else is to be done first; else None."""
         polling = self._polling
-        if not polling.acquire(blocking=False):
+        if not polling.acquire(False):
             return None
         try:
             try:
@@ -483,7 +485,7 @@ class Consumer:
         max_retries: int | None = None,
         retry_delays: Sequence[int] | None = None,
         on_dead_letter: OnDeadLetter | None = None,
-        handle_timeout: float = HANDLE_TIMEOUT_S,
+        handle_timeout: float = limits.HANDLE_TIMEOUT_S,
         stop_timeout: float = 30.0,
     ) -> None:
         """Call a handler with batches of messages, until `stop` or `close` is called.
@@ -587,6 +589,12 @@ class Consumer:
         stop_timeout: float,
     ) -> None:
         """Run as described for `run`; an ``async`` handler is called in this event loop, if it is one."""
+        # Here, because an application that polls needs none of it.
+        from wakeroll.failure_topics import ensure_failure_topics
+        from wakeroll.push.failure_handling import RetryRules
+        from wakeroll.push.push_loop import PushLoop
+        from wakeroll.push.send_back import SendBack
+
         push_limits = limits.PushLimits(workers, batch_size, prefetch, prefetch_bytes)
         if not callable(handler):
             raise InvalidUsage(f"handler is {handler!r}; it must be a function of a list of messages")
@@ -722,7 +730,7 @@ class Consumer:
         timeout: float = 5.0,
         *,
         message: Message | None = None,
-        offsets: Mapping[QueueName, int | tuple[int, str]] | None = None,
+        offsets: ByQueue[int | tuple[int, str]] | None = None,
         asynchronous: bool = False,
         on_commit: OnCommit | None = None,
     ) -> bool:
@@ -983,7 +991,7 @@ class Consumer:
         """
         return self._at(queue, "last", timeout)
 
-    def offsets_for_times(self, times: Mapping[QueueName, int | datetime], timeout: float = 5.0) -> dict[Queue, int]:
+    def offsets_for_times(self, times: ByQueue[int | datetime], timeout: float = 5.0) -> dict[Queue, int]:
         """Return for each of some queues the offset of the first message at or after a time.
 
         Any queues; any thread may call it. If there is no such message, it is the end of the queue.
@@ -1141,7 +1149,9 @@ class Consumer:
         """Release revoked queues, except for those with messages that are not done."""
         open_queues = set() if self._marks is None else set(self._marks.open_queues())
         self._control.released([queue for queue in draining if queue not in open_queues])
-        until = NEVER_MS if self._orderly else now_ms() + round(self._control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
+        until = (
+            NEVER_MS if self._orderly else now_ms() + round(self._control.revoke_timeout_s * 1_000 * limits.GIVE_UP_AT)
+        )
         for queue in open_queues.intersection(draining):
             self._leaving.setdefault(queue, until)
 

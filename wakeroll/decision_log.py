@@ -15,8 +15,8 @@ from wakeroll.login_errors import denied, is_denied
 from wakeroll.partition_offsets import Positions, ends_of
 from wakeroll_model.decision_order import order_of, without_era
 from wakeroll_model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.partitioner import partition_of
-from wakeroll_model.records import UNREADABLE
 
 log = logging.getLogger("wakeroll")
 

@@ -59,3 +59,19 @@ class LoginFailed(NotReachable):
 
 class AccessDenied(NotReachable):
     """The brokers deny the principal an operation; the message names the topic and the operation."""
+
+
+class RequestRefused(WakerollError):
+    """The coordinator rejected a request; nothing has changed.
+
+    Attributes:
+        rule: the broken rule, as named in the `rejected` decision.
+    """
+
+    def __init__(self, message: str, rule: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
+class RequestUnanswered(WakerollError):
+    """The coordinator did not answer in time. The request is recorded and will be executed."""

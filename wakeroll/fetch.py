@@ -11,9 +11,8 @@ from msgspec import Meta
 
 from wakeroll.argument_checks import checked, queue_of
 from wakeroll.connection import Connection
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, RequestRefused
 from wakeroll.held_locks import free
-from wakeroll.operator_requests import RequestRefused
 from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
 from wakeroll.topic_filters import TopicFilters

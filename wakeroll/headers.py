@@ -1,5 +1,6 @@
 """The headers of a message: its tag and its properties, which the filters of subscriptions match."""
 
+import math
 import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
@@ -21,17 +22,82 @@ WRITER_HEADER = "writer"
 _DECLARED = {field.name: field.type for field in msgspec.structs.fields(Arrival)}
 
 
-def headers_of(tags: str, properties: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    """Return a message's headers: the tag, unless it is empty, then the properties.
+Property = str | int | float | bool
+"""Value of a property; in a header it is text, as Java writes it, and a condition converts it back."""
+Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+"""Names and values of headers; a name may occur several times."""
+
+_LONG = 2**63
+
+
+def headers_of(tags: str, properties: Mapping[str, Property], others: Headers = ()) -> list[tuple[str, bytes | None]]:
+    """Return a message's headers: the tag, unless it is empty, then the properties, then other headers.
 
     Raises:
-        InvalidUsage: a value is not text, is too long, or exceeds the bounds of an arrival.
+        InvalidUsage: a property is neither text nor a number nor a flag, is too long, or exceeds the bounds of an
+            arrival; or another header is not bytes, or has the name of the tag or of a property.
     """
+    return [*_described_headers(tags, properties), *_other_headers(others, properties)]
+
+
+def described(headers: Iterable[tuple[str, bytes | None]]) -> tuple[str | None, dict[str, str] | None]:
+    """Return tag and properties of a message for an arrival, each None if it exceeds the bounds of one.
+
+    A header that is not UTF-8 is no property. An arrival with open fields wakes all pulls of the queue.
+    """
+    texts = texts_of(headers)
+    tags = texts.pop(TAGS_HEADER, "")
+    # All properties or none: a condition on some of them would be evaluated wrongly.
+    properties = {name: text for name, text in texts.items() if text is not None}
+    return tags if fits("tags", tags) else None, properties if fits("properties", properties) else None
+
+
+def _other_headers(others: Headers, properties: Mapping[str, Property]) -> list[tuple[str, bytes | None]]:
+    if isinstance(others, str | bytes) or not isinstance(others, Iterable):
+        raise InvalidUsage(f"headers is {reprlib.repr(others)}; it must map names to bytes, or be pairs of them")
+    found = list(others.items() if isinstance(others, Mapping) else others)
+    for one in found:
+        if not (isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str)):
+            raise InvalidUsage(f"headers has {reprlib.repr(one)}; it must map names to bytes, or be pairs of them")
+        name, value = one
+        if not isinstance(value, bytes | None):
+            raise InvalidUsage(f"header {name!r:.80} is {reprlib.repr(value)}; it must be bytes; text is a property")
+        if not name.isprintable() or name in ("", TAGS_HEADER) or name in properties:
+            raise InvalidUsage(f"a header is named {name!r:.80}; it must be printable, and no property's or tag's name")
+    return found
+
+
+def _text(name: str, value: object) -> object:
+    """Return a property as text, as Java's `String.valueOf` writes it; what is no property stays as it is.
+
+    Raises:
+        InvalidUsage: it is a whole number of more than 64 bits, which no condition can compare.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        if not -_LONG <= value < _LONG:
+            raise InvalidUsage(f"property {name!r:.80} is {reprlib.repr(value)}; a whole number must have 64 bits")
+        return str(int(value))
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return repr(float(value))
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def texts_for(properties: Mapping[str, Property]) -> dict[str, str]:
+    """Return properties as their headers have them."""
+    return {name: cast(str, _text(name, value)) for name, value in properties.items()}
+
+
+def _described_headers(tags: str, given: Mapping[str, Property]) -> list[tuple[str, bytes]]:
     if not isinstance(tags, str):
         raise InvalidUsage(f"tags is {reprlib.repr(tags)}; it must be text, or empty for no tag")
     _check("tags", tags, _DECLARED["tags"])
-    if not isinstance(properties, Mapping):
-        raise InvalidUsage(f"properties is {reprlib.repr(properties)}; it must map names to text")
+    if not isinstance(given, Mapping):
+        raise InvalidUsage(f"properties is {reprlib.repr(given)}; it must map names to text")
+    properties = texts_for(given)
     for name, text in properties.items():
         if name in ("", TAGS_HEADER):
             raise InvalidUsage(f"a property is named {name!r}; it must have a name, and the tag is passed in tags=")

@@ -255,6 +255,15 @@ class Control:
             self._will.note(give, offset)
         return counts
 
+    def noting(self, give: Give) -> Callable[[int], object]:
+        """Return a function that does the same as `done` for this assignment, at a third of its cost.
+
+        It is valid until `changed` is set; when the assignment has ended, it has no effect.
+        """
+        held = self._client.find(give)
+        note = None if held is None or self._will is None else self._will.noting(held)
+        return note or partial(self.done, give)
+
     def processed(self) -> dict[Queue, int]:
         """Return the offsets below which the queues are processed, as far as reading has begun."""
         return self._ask(self._client.processed)

@@ -12,8 +12,8 @@ from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model.decisions import Assignment, Fenced, Membership, Rejected, Wake
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.partitioner import partition_of
-from wakeroll_model.records import UNREADABLE
 
 log = logging.getLogger("wakeroll")
 

@@ -1,10 +1,10 @@
 """The version of wakeroll that is installed."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 
 def installed_version() -> str:
     """Return the version of the installed package; ``unknown`` for sources without an installation."""
+    from importlib.metadata import PackageNotFoundError, version  # it loads 50 modules, such as those for e-mail
+
     try:
         return version("wakeroll")
     except PackageNotFoundError:

@@ -6,10 +6,8 @@ from datetime import datetime
 from typing import Literal
 
 from wakeroll.connection import Connection
-from wakeroll.decision_log import DecisionLog
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll.group_summary import History
 from wakeroll.partition_offsets import Positions
 from wakeroll_model.queue import Queue
 
@@ -76,6 +74,9 @@ class OffsetQueries:
             AccessDenied: the principal may not read the decisions.
             NotReachable: Kafka does not answer.
         """
+        from wakeroll.decision_log import DecisionLog  # here, because few consumers need it
+        from wakeroll.group_summary import History
+
         with self._connection.answering(timeout), closing(self._connection.operators_consumer()) as consumer:
             log = DecisionLog.of_group(self._connection, consumer, self._group_id, timeout)
             log.from_the_start()

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from wakeroll.connection import Connection
 from wakeroll.decision_log import DecisionLog, Said
-from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.errors import NotReachable, RequestRefused, RequestUnanswered
 from wakeroll.keys import new_signer
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model import broadcasting, config
@@ -21,22 +21,6 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.signing import Key
 
 _encode = msgspec.json.Encoder().encode
-
-
-class RequestRefused(WakerollError):
-    """The coordinator rejected a request; nothing has changed.
-
-    Attributes:
-        rule: the broken rule, as named in the `rejected` decision.
-    """
-
-    def __init__(self, message: str, rule: str) -> None:
-        super().__init__(message)
-        self.rule = rule
-
-
-class RequestUnanswered(WakerollError):
-    """The coordinator did not answer in time. The request is recorded and will be executed."""
 
 
 @dataclass

@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll.login_errors import denied, is_denied
-from wakeroll.reset import ResetPoint
 from wakeroll_model.queue import Queue
+
+if TYPE_CHECKING:
+    from wakeroll.reset import ResetPoint
 
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
 _NO_LEADER = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION)
@@ -61,7 +64,7 @@ class Positions:
             raise NotReachable(f"cannot read the partitions of {topic}: {found.error.str()}")
         return [] if found.error is not None else [Queue(topic, "", number) for number in sorted(found.partitions)]
 
-    def at(self, place: ResetPoint, queues: Iterable[Queue]) -> dict[Queue, int]:
+    def at(self, place: "ResetPoint", queues: Iterable[Queue]) -> dict[Queue, int]:
         """Return the offset of a reset target in each of these queues.
 
         For a time after the last message, this is the end offset, as with `kafka-consumer-groups --to-datetime`.

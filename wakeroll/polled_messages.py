@@ -3,6 +3,7 @@
 import os
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from confluent_kafka import Message
@@ -10,7 +11,7 @@ from confluent_kafka import Message
 from wakeroll.heartbeat_thread import Control
 from wakeroll.marks import Marks
 from wakeroll.message_selection import MessageSelection
-from wakeroll.monotonic_clock import now_ms
+from wakeroll.monotonic_clock import clock_ns
 from wakeroll.pace import Pace
 from wakeroll.queue_starts import RETRY_S
 from wakeroll.reader import Move, Reader
@@ -26,6 +27,8 @@ FIRST_TIME = 32
 LOOK_MS = 50
 """Longest time for which messages that were read ahead are delivered without a look at the membership (ms)."""
 
+NS_PER_MS = 1_000_000
+
 
 class InHand(NamedTuple):
     """Messages of one assignment that the application has received last."""
@@ -40,10 +43,12 @@ class InHand(NamedTuple):
 class _Run:
     """Messages of one assignment that were read, and are delivered in their order."""
 
-    __slots__ = ("at", "end", "give", "messages")
+    __slots__ = ("at", "end", "give", "messages", "note")
 
     def __init__(self, give: Give, messages: list[Message], end: int) -> None:
         self.give = give
+        self.note: Callable[[int], object] | None = None
+        """Notes up to where the queue is processed, as `Control.done`; None before the first message is delivered."""
         self.messages = messages
         self.at = 0
         """Index of the next message to deliver."""
@@ -78,13 +83,15 @@ class PolledMessages:
         self._changed = control.changed.is_set
         self._pace = Pace()
         self._runs: deque[_Run] = deque()
-        """Messages that were read and not delivered. Only the first run may be delivered in part."""
+        """Messages that were read and not delivered. Only the first run may be delivered in part; or as a whole, while
+        its last message is in hand."""
         self._batch: list[InHand] = []
         """The messages that the last call has delivered, unless that is `_last`."""
         self._last: Message | None = None
         """The message of the first run that the last call has delivered; None if it was another one, or none."""
-        self._sure_until_ms = 0
-        """Until when the membership needs no look, by the SDK's clock."""
+        self._now_ns = clock_ns()
+        self._sure_until_ns = 0
+        """Until when the membership needs no look, by the SDK's clock (ns)."""
         self._sought: set[Queue] = set()
         """Queues of a `seek` since the messages in hand were delivered."""
         self._largest = 0
@@ -99,16 +106,35 @@ class PolledMessages:
         It is called for each message, and costs about a microsecond.
         """
         last = self._last
-        if last is None or self._changed() or now_ms() >= self._sure_until_ms:
+        if last is None or self._changed() or self._now_ns() >= self._sure_until_ns:
             return None
         run = self._runs[0]
         at = run.at
-        if at + 1 >= len(run.messages):
-            return None  # behind the last message of a run, there may be others that need not be delivered
-        self._control.done(run.give, last.offset() + 1)  # type: ignore[operator]  # it has an offset
+        if at >= len(run.messages):
+            return self._next_run(run)
+        run.note(last.offset() + 1)  # type: ignore[misc, operator]  # both are there since a message was delivered
         # In this order: an exception in between may deliver the last message again, but loses none.
         run.at = at + 1
         self._last = message = run.messages[at]
+        return message
+
+    def _next_run(self, run: _Run) -> Message | None:
+        """Confirm the last message of a run, and deliver the first one of the next run; None if there is none.
+
+        As in `next`, the membership has not changed since both were read.
+        """
+        runs = self._runs
+        if len(runs) == 1:
+            return None
+        run.note(run.end)  # type: ignore[misc]  # it is there since a message was delivered
+        self._reader.reach((run.give, run.end))
+        self._last = None  # before the run goes: an exception in between must not take it for one of the next run
+        runs.popleft()
+        following = runs[0]
+        following.note = self._control.noting(following.give)
+        following.at = 1
+        self._sought.discard(following.give.queue)
+        self._last = message = following.messages[0]
         return message
 
     def take(self, most: int, timeout: float, *, alone: bool) -> list[Message]:
@@ -121,8 +147,10 @@ class PolledMessages:
             timeout: seconds.
             alone: whether it is for one message, and others are read ahead.
         """
+        if self._runs and self._runs[0].at == len(self._runs[0].messages):
+            self._runs.popleft()  # its last message was delivered by `next`, and is confirmed
         if not self._runs:
-            self._fill(self._most_ahead() if alone else most, timeout)
+            self._fill(self._most_ahead() if alone else most, timeout, alone=alone)
         if self._control.is_paused:  # since these messages were requested
             self.give_back()
         delivered: list[Message] = []
@@ -145,16 +173,17 @@ class PolledMessages:
         if self._marks is not None:
             self._marks.add(run.give, some, end)
         run.at += len(some)
-        if alone and not is_last and self._marks is None:
+        if alone and self._marks is None:
+            run.note = self._control.noting(run.give)
             self._last = some[0]
-            self._sure_until_ms = self._control.sure_until_ms(LOOK_MS)
-        else:
-            self._batch.append(InHand(run.give, first, end))
+            self._sure_until_ns = self._control.sure_until_ms(LOOK_MS) * NS_PER_MS
+            return
+        self._batch.append(InHand(run.give, first, end))
         if is_last:
             self._runs.popleft()
 
-    def _fill(self, most: int, timeout: float) -> None:
-        """Read messages; those that do not match are processed."""
+    def _fill(self, most: int, timeout: float, *, alone: bool) -> None:
+        """Read messages, ahead if `alone`; those that do not match are processed."""
         if self._reader.is_idle:
             self._control.changed.wait(min(timeout, RETRY_S))
             return
@@ -173,7 +202,8 @@ class PolledMessages:
             selected, processed = self._selection.select(give, messages, end)
             if selected:
                 newest[give.queue] = _Run(give, selected, processed)
-                self._largest = max(self._largest, *map(len, selected))
+                if alone:
+                    self._largest = max(self._largest, *map(len, selected))
                 self._runs.append(newest[give.queue])
             else:
                 self._pass(give, processed, newest.get(give.queue))
@@ -220,8 +250,8 @@ class PolledMessages:
         last, runs = self._last, self._runs
         if last is None or not runs:
             return self._batch.copy()
-        offset = last.offset() or 0
-        return [*self._batch, InHand(runs[0].give, offset, offset + 1)]
+        run, offset = runs[0], last.offset() or 0
+        return [*self._batch, InHand(run.give, offset, run.end if run.at == len(run.messages) else offset + 1)]
 
     def confirm(self) -> bool:
         """Note that the application has received what is in hand: it is processed, unless messages are marked.
@@ -269,7 +299,7 @@ class PolledMessages:
 
     def look(self) -> None:
         """Let the next call look at the membership. Any thread may call it."""
-        self._sure_until_ms = 0
+        self._sure_until_ns = 0
 
     # --- the reader ---
 

@@ -1,22 +1,26 @@
 """The producer that an application imports: it sends messages with tags and properties, and reports arrivals."""
 
+import asyncio
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from wakeroll.argument_checks import addresses_of, checked
 from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics, close_producer, is_legal
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage, WakerollError, in_words
-from wakeroll.headers import headers_of
+from wakeroll.headers import Headers, Property, described, headers_of, texts_for
 from wakeroll.own_process import OwnProcess
 from wakeroll.repeated_errors import repeated
 from wakeroll_model.arrival_merging import Arrivals
@@ -97,7 +101,9 @@ class Producer:
         key: bytes | str | None = None,
         partition: int | None = None,
         tags: str = "",
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, Property] | None = None,
+        headers: Headers = (),
+        timestamp: int | datetime | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
         """Send a message; return before Kafka acknowledges it.
@@ -108,8 +114,13 @@ class Producer:
             key: key of the message; messages with the same key stay in order, in one queue.
             partition: partition of the topic; if omitted, chosen by the key, or by Kafka's client.
             tags: tag of the message, for subscriptions like ``paid || refunded``; at most 4,096 characters.
-            properties: properties for SQL92 conditions; at most 256, names of at most 255 and values of at most 4,096
-                characters.
+            properties: properties for SQL92 conditions, text, numbers or flags; at most 256, names of at most 255 and
+                values of at most 4,096 characters. A header is text, which a condition converts to the type of what it
+                is compared with, by Java's rules: ``amount > 10`` for whole numbers, ``price > 10.0`` for floats, and
+                ``paid = TRUE`` for flags.
+            headers: other headers, bytes or None. Those that are UTF-8 are properties for a condition too.
+            timestamp: time of the message, epoch milliseconds or a datetime with a zone; None: now. Brokers may replace
+                it (``message.timestamp.type``).
             on_delivery: called with an error or None, and the message, when Kafka has stored it or it is lost. The
                 callback blocks the producer's thread. The next call of this producer raises its exceptions.
 
@@ -118,22 +129,53 @@ class Producer:
             WakerollError: Kafka's client rejects the message: it is too large, the client's queue has been full for a
                 minute, or the client has failed permanently.
         """
-        if not isinstance(topic, str) or not is_legal(topic):
-            raise InvalidUsage(f"topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores or hyphens")
-        for name, given in (("value", value), ("key", key)):
-            if not isinstance(given, bytes | str | None):
-                raise InvalidUsage(f"{name} is {given!r:.80}; it must be bytes or text")
-        where: dict[str, Any] = {} if partition is None else {"partition": checked("partition", partition, QueueId)}
-        headers = headers_of(tags, {} if properties is None else properties)
-        received = partial(self._received, tags, dict(properties or {}), on_delivery)
+        record = _record(topic, value, key, partition, tags, properties, headers, timestamp)
         self._refuse_if_unusable()
-        with self._changed:
-            self._under_way += 1
-        try:
-            self._produce(topic, value=value, key=key, headers=headers, on_delivery=received, **where)
-        except BaseException:
-            self._answered()
-            raise
+        deadline = time.monotonic() + FULL_S
+        while not self._is_taken(record, on_delivery):
+            if time.monotonic() > deadline or threading.current_thread() is self._thread:
+                raise _full()
+            with self._changed:
+                self._changed.wait(IDLE_S)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        tags: str = "",
+        properties: Mapping[str, Property] | None = None,
+        headers: Headers = (),
+        timestamp: int | datetime | None = None,
+    ) -> Message:
+        """Send a message, and return it when Kafka has stored it, with its partition and offset; for asyncio.
+
+        Several calls may be at work at once: messages of one key keep the order in which the calls began, unless the
+        queue of Kafka's client was full. If the task is cancelled, the message may be stored nevertheless. The
+        arguments are those of `send`.
+
+        Raises:
+            InvalidUsage: as for `send`.
+            WakerollError: the message is lost, or as for `send`.
+        """
+        record = _record(topic, value, key, partition, tags, properties, headers, timestamp)
+        self._refuse_if_unusable()
+        loop = asyncio.get_running_loop()
+        delivered: asyncio.Future[Message] = loop.create_future()
+
+        def tell(error: KafkaError | None, message: Message) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_settle, delivered, error, message)
+
+        deadline = time.monotonic() + FULL_S
+        while not self._is_taken(record, tell):
+            if time.monotonic() > deadline:
+                raise _full()
+            await asyncio.sleep(TELL_EVERY_S)
+            self._refuse_if_unusable()
+        return await delivered
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait at most `timeout` seconds for acknowledgements; return whether all messages were acknowledged.
@@ -180,21 +222,22 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _produce(self, topic: str, **record: Any) -> None:
-        """Pass a message to Kafka's client; wait while the client's queue is full."""
-        deadline = time.monotonic() + FULL_S
-        while True:
-            try:
-                return self._producer.produce(topic, **record)
-            except BufferError:
-                if time.monotonic() > deadline or threading.current_thread() is self._thread:
-                    raise WakerollError(
-                        "the queue of Kafka's client is full: Kafka accepts messages too slowly"
-                    ) from None
-            except KafkaException as problem:
-                raise WakerollError(f"Kafka's client rejects this message: {problem.args[0].str()}") from None
-            with self._changed:
-                self._changed.wait(IDLE_S)
+    def _is_taken(self, record: "_Record", on_delivery: OnDelivery | None) -> bool:
+        """Pass a message to Kafka's client; return whether its queue had space."""
+        with self._changed:
+            self._under_way += 1
+        is_taken = False
+        try:
+            self._producer.produce(**record.arguments, on_delivery=partial(self._received, record, on_delivery))
+            is_taken = True
+        except BufferError:
+            pass
+        except KafkaException as problem:
+            raise WakerollError(f"Kafka's client rejects this message: {problem.args[0].str()}") from None
+        finally:
+            if not is_taken:
+                self._answered()
+        return is_taken
 
     def _run(self) -> None:
         """Process delivery reports, and report arrivals, until `close`."""
@@ -223,12 +266,7 @@ class Producer:
                 self._answered()
 
     def _received(
-        self,
-        tags: str,
-        properties: dict[str, str],
-        on_delivery: OnDelivery | None,
-        error: KafkaError | None,
-        message: Message,
+        self, record: "_Record", on_delivery: OnDelivery | None, error: KafkaError | None, message: Message
     ) -> None:
         """Process the delivery report of a message."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -238,8 +276,9 @@ class Producer:
             # Kafka returns no offset for a retried message that it had stored already.
             elif topic and partition is not None and offset is not None and offset >= 0:
                 kind, stored_ms = message.timestamp()
-                known_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else stored_ms
-                self._arrivals.note(Queue(topic, "", partition), offset, known_ms, tags, properties)
+                is_known = kind == TIMESTAMP_LOG_APPEND_TIME or (kind == TIMESTAMP_CREATE_TIME and not record.is_dated)
+                stored_at = stored_ms if is_known else None
+                self._arrivals.note(Queue(topic, "", partition), offset, stored_at, record.tags, record.properties)
         if error is not None and on_delivery is None:
             line = f"a message for {topic} was lost: {error.str()}"
             if (others := repeated.words(line)) is not None:
@@ -276,3 +315,70 @@ class Producer:
     def _refuse_own_thread(self, name: str) -> None:
         if threading.current_thread() is self._thread:
             raise InvalidUsage(f"on_delivery called {name}(), which waits for on_delivery; call it in another thread")
+
+
+class _Record(NamedTuple):
+    """A message to send."""
+
+    arguments: dict[str, Any]
+    """Those of Kafka's client."""
+    tags: str | None
+    """For the arrival, like the properties; None if it cannot have them."""
+    properties: dict[str, str] | None
+    is_dated: bool
+    """Whether the application has chosen its time, which need not be when it is stored."""
+
+
+def _record(
+    topic: str,
+    value: bytes | str | None,
+    key: bytes | str | None,
+    partition: int | None,
+    tags: str,
+    properties: Mapping[str, Property] | None,
+    headers: Headers,
+    timestamp: int | datetime | None,
+) -> _Record:
+    """Check the arguments of `send`."""
+    if not isinstance(topic, str) or not is_legal(topic):
+        raise InvalidUsage(f"topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores or hyphens")
+    for name, given in (("value", value), ("key", key)):
+        if not isinstance(given, bytes | str | None):
+            raise InvalidUsage(f"{name} is {given!r:.80}; it must be bytes or text")
+    texts = {} if properties is None else properties
+    pairs = headers_of(tags, texts, headers)
+    has_others = len(pairs) > len(texts) + bool(tags)
+    about = described(pairs) if has_others else (tags, texts_for(texts))
+    arguments: dict[str, Any] = {"topic": topic, "value": value, "key": key, "headers": pairs}
+    if partition is not None:
+        arguments["partition"] = checked("partition", partition, QueueId)
+    if timestamp is not None:
+        arguments["timestamp"] = _time_of(timestamp)
+    return _Record(arguments, *about, is_dated=timestamp is not None)
+
+
+def _time_of(timestamp: object) -> int:
+    """Return the time of a message (epoch ms).
+
+    Raises:
+        InvalidUsage: it is none. Kafka's client takes 0 for now.
+    """
+    if isinstance(timestamp, datetime):
+        return int(EpochMs.of(timestamp))
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool) or timestamp < 1:
+        raise InvalidUsage(f"timestamp is {timestamp!r}; it must be epoch ms from 1 on, or a datetime with a zone")
+    return int(EpochMs(timestamp))
+
+
+def _settle(delivered: "asyncio.Future[Message]", error: KafkaError | None, message: Message) -> None:
+    """In the event loop: let the task that has sent a message go on."""
+    if delivered.done():  # it was cancelled
+        return
+    if error is None:
+        delivered.set_result(message)
+    else:
+        delivered.set_exception(WakerollError(f"a message for {message.topic()} was lost: {error.str()}"))
+
+
+def _full() -> WakerollError:
+    return WakerollError("the queue of Kafka's client is full: Kafka accepts messages too slowly")

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import groupby
@@ -24,6 +24,7 @@ from wakeroll_model.queue import Queue
 log = logging.getLogger("wakeroll")
 
 _Result = TypeVar("_Result")
+_Key = TypeVar("_Key", str, int)
 
 LEARN_S = 0.5
 """How long to wait for the partitions of a topic (s); an answer that is later counts for the next query."""
@@ -99,6 +100,8 @@ class Reader:
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
         """Assignments by topic and partition, looked up for each message."""
+        self._topics: set[str] = set()
+        """Topics of all queues that were ever read: only their messages can come."""
         self._positions: dict[Queue, int] = {}
         """Offset of the next message of each queue. Kafka's client knows it too, but it must not be asked by another
         thread: with confluent-kafka 2.16 that blocks both threads for ever."""
@@ -149,6 +152,7 @@ class Reader:
             begun = {give.queue.topic for give, _ in found if give.start.offset is None}
             others = {give.queue.topic for give, _ in found if len(self._reading) <= FEW_QUEUES} - read
             self._learn_partitions(begun | others if len(found) <= FEW_QUEUES else begun & read)
+            self._topics.update(give.queue.topic for give, _ in found)
             self._consumer.incremental_assign([_start_of(give, offset) for give, offset in found])
             for give, offset in found:
                 queue, epoch = give.queue, give.start.leader_epoch if offset == give.start.offset else None
@@ -247,20 +251,30 @@ class Reader:
             messages = [message for message in messages if message.error() is None]
             self._refuse_fatal(others)
         runs = []
-        for partition, some in groupby(messages, Message.partition):
-            for topic, run in groupby(some, Message.topic):
-                give = self._gives.get((topic, partition))
-                if give is None:
-                    continue
-                of_queue = list(run)
-                last = of_queue[-1]
-                if last.leader_epoch() != self._leader_epochs[topic, partition] and not self._is_proven(give, of_queue):
-                    continue
-                runs.append((give, of_queue))
-                self._positions[give.queue] = (last.offset() or 0) + 1
+        for topic, partition, of_queue in self._by_place(messages):
+            give = self._gives.get((topic, partition))
+            if give is None:
+                continue
+            last = of_queue[-1]
+            if last.leader_epoch() != self._leader_epochs[topic, partition] and not self._is_proven(give, of_queue):
+                continue
+            runs.append((give, of_queue))
+            self._positions[give.queue] = (last.offset() or 0) + 1
         for message in others:  # an end of a queue comes after its messages
             self._handle(message)
         return runs
+
+    def _by_place(self, messages: list[Message]) -> Iterator[tuple[str | None, int | None, list[Message]]]:
+        """Return messages by topic and partition, in their order.
+
+        Names of topics are compared only if Kafka's client has ever read more than one: no other message can come.
+        """
+        for partition, of_partition in _runs_by(Message.partition, messages):
+            if len(self._topics) == 1:
+                yield of_partition[0].topic(), partition, of_partition
+            else:
+                for topic, of_queue in _runs_by(Message.topic, of_partition):
+                    yield topic, partition, of_queue
 
     @property
     def held_back(self) -> Container[Queue]:
@@ -531,6 +545,21 @@ class Reader:
         where = topic or "its connection"
         if (others := repeated.words(f"Kafka's error {error.code()} for {where}")) is not None:
             log.warning("Kafka reports an error for %s: %s%s", where, error.str(), others)
+
+
+def _runs_by(
+    key_of: Callable[[Message], _Key | None], messages: list[Message]
+) -> Iterator[tuple[_Key | None, list[Message]]]:
+    """Return messages that follow each other and have the same key; it costs some 0.05 us for each."""
+    keys = list(map(key_of, messages))
+    if keys and keys.count(keys[0]) == len(keys):  # mostly: Kafka's client returns what it fetched queue by queue
+        yield keys[0], messages
+        return
+    begin = 0
+    for key, same in groupby(keys):
+        end = begin + len(list(same))
+        yield key, messages[begin:end]
+        begin = end
 
 
 def _start_of(give: Give, offset: int) -> TopicPartition:

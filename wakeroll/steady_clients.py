@@ -62,7 +62,9 @@ class SteadyConsumer(Consumer):
     def consume(self, *args: Any, **kwargs: Any) -> list[Message]:
         """Return several messages and errors; see `confluent_kafka.Consumer.consume`."""
         messages: list[Message] = super().consume(*args, **kwargs)
-        return messages if self._joins else [message for message in messages if not _is_about_a_group(message)]
+        if self._joins or not any(map(Message.error, messages)):
+            return messages
+        return [message for message in messages if not _is_about_a_group(message)]
 
     def _next(self) -> Message | None:
         message = super().poll(0)

@@ -25,8 +25,7 @@ from wakeroll.consumer import Consumer
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import pairs_of, texts_of
 from wakeroll.origin import origin_of
-from wakeroll.push.outcomes import failed_in
-from wakeroll.push.workers import AsyncHandler, Handler, Result
+from wakeroll.push.outcomes import AsyncHandler, Handler, Result, failed_in
 
 __all__ = ["measure", "trace_properties", "traced"]
 

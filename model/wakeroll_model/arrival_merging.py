@@ -28,8 +28,13 @@ class Arrivals:
         self._described: set[str] = set()
         """Topics whose messages are described by tags and properties."""
 
-    def note(self, queue: Queue, offset: int, stored_ms: int | None, tags: str, properties: Mapping[str, str]) -> None:
-        """Note a message that Kafka acknowledged: its offset, its time, its tag ("" for none) and its properties."""
+    def note(
+        self, queue: Queue, offset: int, stored_ms: int | None, tags: str | None, properties: Mapping[str, str] | None
+    ) -> None:
+        """Note a message that Kafka acknowledged: its offset, its time, its tag ("" for none) and its properties.
+
+        Time, tag and properties are None if an arrival cannot have them.
+        """
         if tags or properties:
             self._described.add(queue.topic)
         is_described = queue.topic in self._described
@@ -37,8 +42,8 @@ class Arrivals:
             queue=queue,
             next_offset=offset + 1,
             tags=tags if is_described else None,
-            tags_code=tags_code(tags) if is_described else None,
-            properties=dict(properties) if is_described else None,
+            tags_code=tags_code(tags) if is_described and tags is not None else None,
+            properties=dict(properties) if is_described and properties is not None else None,
             stored_ms=stored_ms,
         )
         self._pending.setdefault(queue, _Pending()).add(arrival)

@@ -22,7 +22,7 @@ from wakeroll_model.client_actions import (
     Send,
     Take,
 )
-from wakeroll_model.client_queues import Holding
+from wakeroll_model.client_queues import ClientQueue, Holding
 from wakeroll_model.decision_order import order_of, without_era
 from wakeroll_model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Membership, OtherFilter, Rejected
 from wakeroll_model.events import (
@@ -59,6 +59,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     room: str = ""
     weight: float = 1.0
     mode: Mode = "clustering"
+    strategy_by_default: bool = False
 
 
 class Client:
@@ -286,6 +287,10 @@ class Client:
             Whether that counts: the client still has the queue by that assignment, or drains it.
         """
         return self._holding.finish(give, offset)
+
+    def find(self, give: Give) -> ClientQueue | None:
+        """Return the queue that this client has by this assignment; see `Holding.find`."""
+        return self._holding.find(give)
 
     def failed(self, failures: list[Failure], now_ms: int) -> list[Output]:
         """Report messages that the application failed to process; for the record only."""

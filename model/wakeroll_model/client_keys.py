@@ -6,12 +6,15 @@ recognize what is outdated, and only trusted roles may read the control topics, 
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from wakeroll_model.events import AnyEvent, Cancel, Commit, Event, Failures, Heartbeat, Lock, Pull, Unlock, Unregister
-from wakeroll_model.records import Record, type_of
 from wakeroll_model.signature_bytes import is_proof, proof_of, read_signature, text_of, unsigned_end
+
+if TYPE_CHECKING:
+    from wakeroll_model.records import Record
 
 ROLE = "client"
 """The role of these keys in a key file."""
@@ -67,7 +70,7 @@ def covering(keys: Iterable[ClientKey], group_id: str) -> list[ClientKey]:
     return [key for key in keys if group_id.startswith(key.groups)]
 
 
-def problem_of(keys: Iterable[ClientKey], record: Record, event: AnyEvent, level: int) -> str:
+def problem_of(keys: Iterable[ClientKey], record: "Record", event: AnyEvent, level: int) -> str:
     """Return why a client's event must not take effect, as a sentence; empty if it may.
 
     Args:
@@ -96,4 +99,6 @@ def problem_of(keys: Iterable[ClientKey], record: Record, event: AnyEvent, level
 
 def _needed(event: AnyEvent, known: Iterable[ClientKey]) -> str:
     group_id, names = getattr(event, "group_id", ""), ", ".join(key.key_id for key in known)
+    from wakeroll_model.records import type_of  # here, because clients need no decoder of records
+
     return f"{type_of(event)}: clients of the group {group_id!r} must sign with one of the client keys {names}"

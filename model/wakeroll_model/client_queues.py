@@ -276,6 +276,14 @@ class Holding:
         held.done = offset
         return True
 
+    def find(self, give: Give) -> ClientQueue | None:
+        """Return the queue that the client has by this assignment; None if it has ended.
+
+        For a caller that notes the progress of each message in `ClientQueue.done`, as `finish` does. When the
+        assignment has ended, that has no effect any more.
+        """
+        return self._by(give)
+
     def describe(self, give: Give, offset: int, text: str) -> None:
         """Commit a text with this offset of an assignment."""
         self._texts[give.queue] = give, offset, text

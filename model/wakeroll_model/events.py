@@ -7,7 +7,7 @@ durations are milliseconds.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType
 
 from wakeroll_model import config
 from wakeroll_model.queue import BrokerName, ClientId, GroupId, InstanceId, Queue, QueueId, Room, TopicName
@@ -33,6 +33,8 @@ Mode = Literal["clustering", "broadcasting"]
 FilterType = Literal["TAG", "SQL92"]
 Filter = tuple[str, FilterType]
 """An expression and its type: the messages of a topic that a member wants."""
+UNREADABLE = (MsgspecError, UnicodeError, RecursionError)
+"""Errors that decoding raises for arbitrary bytes."""
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -148,6 +150,13 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
         Meta(max_length=config.MAX_LONG_CALLS, description="calls of its application that have lasted long"),
     ] = []
     """Read from feature level 4 on. No decision depends on it."""
+    strategy_by_default: Annotated[
+        bool,
+        Meta(
+            description="whether the application has not chosen the strategy: then that of the running group is agreed"
+        ),
+    ] = False
+    """Read from feature level 4 on."""
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):

@@ -26,7 +26,8 @@ CHANGES: Mapping[int, str] = {
     "`delete` records delete an empty group, or committed offsets; "
     "`pause` records pause a group; `inspect` records ask a member what it does, which it answers with a `report`; "
     "heartbeats list calls that have lasted long; "
-    "members subscribe the topics whose names match a pattern, which an observer evaluates",
+    "members subscribe the topics whose names match a pattern, which an observer evaluates; "
+    "a member whose application has not chosen a strategy agrees with that of the running group",
 }
 """Level -> what is new in it."""
 

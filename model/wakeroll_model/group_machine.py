@@ -40,6 +40,7 @@ from wakeroll_model import (
     membership,
     patterns,
     pauses,
+    preferences,
     releases,
     topic_changes,
 )
@@ -125,7 +126,7 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
     """Run the handler of the event; return what the later stages must do."""
     match event:
         case Heartbeat():
-            return membership.heartbeat(turn, event)
+            return membership.heartbeat(turn, preferences.agreed(turn.group, event))
         case Unregister():
             return membership.unregister(turn, event)
         case Commit():

@@ -2,9 +2,11 @@
 
 from operator import attrgetter
 
+from msgspec import structs
+
 from wakeroll_model import admission, assignment_limits, conflicts, differing_filters, patterns, topic_changes
 from wakeroll_model.events import Filter, Heartbeat, Subscription
-from wakeroll_model.group import Member
+from wakeroll_model.group import Group, Member
 from wakeroll_model.modes import SHARING
 from wakeroll_model.turn import NOTHING, Outcome, Turn, combined
 
@@ -12,6 +14,21 @@ NAMES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orde
 """Fields that a heartbeat and a member have in common, beside the subscriptions."""
 
 _named = attrgetter(*NAMES)
+
+
+def agreed(group: Group, beat: Heartbeat) -> Heartbeat:
+    """Return a heartbeat with the strategy that counts for its member.
+
+    If its application has not chosen one, that is the strategy of the running group: the oldest member's, or its own
+    one if it is the oldest. The first member of a group brings what its SDK has by default. Afterwards the group keeps
+    it, also when that member has left.
+    """
+    if not beat.strategy_by_default or not group.members:
+        return beat
+    oldest = next(iter(group.members.values()))
+    if (beat.strategy, beat.strategy_params) == (oldest.strategy, oldest.strategy_params):
+        return beat
+    return structs.replace(beat, strategy=oldest.strategy, strategy_params=oldest.strategy_params)
 
 
 def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:

@@ -14,6 +14,7 @@ from wakeroll_model.events import (
     ABOUT_A_QUEUE,
     ACCEPTED,
     ON_EVERY_PARTITION,
+    UNREADABLE,
     About,
     AnyEvent,
     Configure,
@@ -33,9 +34,6 @@ from wakeroll_model.events import (
 )
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import ClientId, GroupId
-
-UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""Errors that decoding raises for arbitrary bytes."""
 
 
 class Record(Struct, frozen=True):
@@ -68,7 +66,7 @@ def _default_of(field: structs.FieldInfo) -> Any:
 
 
 _NEW_FIELDS: Mapping[type[Event], Collection[str]] = {
-    Heartbeat: ("about", "handling", "pattern"),
+    Heartbeat: ("about", "handling", "pattern", "strategy_by_default"),
     Unregister: ("died",),
 }
 """Event -> its fields that are unknown below feature level 4, so they may have any value there."""

@@ -22,8 +22,9 @@ from msgspec import Raw, Struct
 from wakeroll_model.config import CONTROL_PARTITIONS
 from wakeroll_model.decision_sizes import bounded
 from wakeroll_model.decisions import AnyDecision, Rejected
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.partitioner import ControlPartition
-from wakeroll_model.records import UNREADABLE, Record
+from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
 from wakeroll_model.signing import OnRecord
 

@@ -55,7 +55,7 @@ def is_routine(group: Group, beat: Heartbeat) -> bool:
         and member.lagging_round < 0
         and not member.revoking
         and member.owned.keys() == set(beat.owned)
-        and preferences.are_stored(beat, member)
+        and preferences.are_stored(preferences.agreed(group, beat), member)
         and (beat.about is None or beat.about == member.about)
         and beat.handling == member.handling
     )

@@ -8,9 +8,9 @@ from msgspec import structs
 
 from wakeroll_model import routine_beats
 from wakeroll_model.entity_machines import MACHINES, Entity, Machine
-from wakeroll_model.events import Route
+from wakeroll_model.events import UNREADABLE, Route
 from wakeroll_model.group import Group
-from wakeroll_model.records import UNREADABLE, kind_of_topic
+from wakeroll_model.records import kind_of_topic
 from wakeroll_model.routine_beats import RoutineBeats
 from wakeroll_model.rows import SnapshotRow
 from wakeroll_model.shard_state import READABLE, ShardState, decode_state

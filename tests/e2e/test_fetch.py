@@ -549,7 +549,8 @@ def test_a_callback_may_send_but_not_wait_for_itself(coordinator, join, producer
         ({"key": 7}, "key is 7; it must be bytes or text"),
         ({"partition": -1}, "partition is -1; it must be a whole number"),
         ({"tags": "x" * 4_097}, "tags is 'xxx"),
-        ({"properties": {"region": 7}}, "property 'region' is"),
+        ({"properties": {"region": b"EU"}}, "property 'region' is"),
+        ({"headers": {"trace": "7"}}, "header 'trace' is"),
     ],
 )
 def test_a_wrong_argument_of_send_is_named(producer, arguments, sentence):

@@ -1,9 +1,13 @@
 """The filters of `poll` on a real broker: what is delivered, and what counts as processed."""
 
+import asyncio
 import time
+from datetime import UTC, datetime
 
 import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME
 
+from tests.support.waiting import wait_until
 from wakeroll import Consumer, Producer, Sql92
 
 pytestmark = pytest.mark.e2e
@@ -55,6 +59,35 @@ def test_poll_delivers_the_tags_that_the_group_subscribes(coordinator, group_id,
 
     with consumer_of(coordinator, group_id, {topic: "paid || refunded || Aa"}) as consumer:
         assert delivered(consumer, b"refunded") == [b"paid", b"Aa", b"refunded"]
+
+
+def test_a_message_has_the_time_the_headers_and_the_types_that_its_producer_gave(coordinator, group_id):
+    """What Kafka's own producer sends can be sent, and a condition compares a number as a number."""
+    topic, at = coordinator.topic(1), datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    connection = coordinator.connection
+
+    async def send_all() -> list[tuple[int | None, int | None]]:
+        with Producer(connection.bootstrap, prefix=connection.topics.prefix) as producer:
+            await producer.send_and_wait(topic, b"small", properties={"amount": 9, "price": 0.5, "paid": False})
+            trace = [("trace", b"\xff\x00"), ("trace", None)]
+            wanted = {"amount": 12, "price": 12.5, "paid": True}
+            last = await producer.send_and_wait(topic, b"wanted", properties=wanted, headers=trace, timestamp=at)
+            return [(last.partition(), last.offset())]
+
+    assert asyncio.run(send_all()) == [(0, 1)]
+    condition = Sql92("amount > 10 AND price > 10.0 AND paid = TRUE")
+    with consumer_of(coordinator, group_id, {topic: condition}) as consumer:
+        message = wait_until(lambda: consumer.poll(0.2), "the message is delivered")
+
+    assert message.value() == b"wanted"
+    assert message.timestamp() == (TIMESTAMP_CREATE_TIME, int(at.timestamp() * 1_000))
+    assert message.headers() == [
+        ("amount", b"12"),
+        ("price", b"12.5"),
+        ("paid", b"true"),
+        ("trace", b"\xff\x00"),
+        ("trace", None),
+    ]
 
 
 def test_poll_delivers_the_messages_whose_properties_satisfy_a_condition(coordinator, group_id, send):

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 
 from tests.support.systems.coordinator_thread import Coordinator
 from wakeroll import Consumer
-from wakeroll.push.workers import Handler
+from wakeroll.push.outcomes import Handler
 
 pytestmark = [pytest.mark.e2e, pytest.mark.operate]
 

@@ -19,7 +19,7 @@ from tests.support.systems.replicas import coordinator, pause, replica_of, wake
 from tests.support.systems.web_site import served
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Admin, Consumer
-from wakeroll.operator_requests import RequestRefused
+from wakeroll.errors import RequestRefused
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.ports import free_ports
 

@@ -19,6 +19,7 @@ SHORT = ("--seconds", "2", "--warmup", "1")
 SMALL = {
     "path_latency": SHORT,
     "push_throughput": ("--messages", "2000"),
+    "client_throughput": ("--messages", "2000"),
     "group_changes": ("--only", "KIP-848 (uniform), short sessions"),
     "ledger_questions": ("--sizes", "1500,3000", "--groups", "20", "--spark-up-to", "1500"),
     "long_ledgers": ("--sizes", "1500,3000", "--groups", "20"),

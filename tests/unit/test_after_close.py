@@ -38,7 +38,7 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "subscribe": (["orders"],),
         "subscription": (),
     },
-    Producer: {"flush": (), "send": ("orders", b"1")},
+    Producer: {"flush": (), "send": ("orders", b"1"), "send_and_wait": ("orders", b"1")},
     Admin: {
         "configure": ("billing",),
         "delete_group": ("billing",),
@@ -73,10 +73,12 @@ def methods_of(kind: type) -> set[str]:
 
 
 def call(one: Any, name: str, arguments: tuple[Any, ...]) -> None:
-    """Call a method, and use its result if that is a generator."""
+    """Call a method, and use its result if that is a generator or a coroutine."""
     result = getattr(one, name)(*arguments)
     if name == "open":
         next(result)
+    if asyncio.iscoroutine(result):
+        asyncio.run(result)
 
 
 @pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.__name__)

@@ -116,6 +116,18 @@ def test_messages_that_do_not_match_are_passed_over_up_to_what_is_delivered(brok
     assert max(broker.committed("audit").values()) == 1
 
 
+def test_polls_pass_over_what_does_not_match_behind_the_last_message_of_each_queue(broker):
+    """`poll` goes on in the next queue without a look at the membership; the tail of the one before counts."""
+    with consumer_of(broker, {"orders": "even"}) as consumer:
+        even = read(len(ALL) // 2, lambda: [message for message in [consumer.poll(0.1)] if message is not None])
+        assert [consumer.position(queue) for queue in QUEUES] == [MESSAGES] * len(QUEUES)
+        assert sorted(map(place_of, even)) == sorted(place for place in ALL if place[1] % 2 == 0)
+        consumer.put_back()
+        again = wait_until(lambda: consumer.poll(0.1), "the last one again")
+        assert place_of(again) == place_of(even[-1])
+    assert broker.committed("billing") == dict.fromkeys(QUEUES, MESSAGES)
+
+
 def test_positions_lag_pause_and_seek_follow_what_is_delivered(broker):
     with consumer_of(broker) as consumer:
         first = wait_until(lambda: consumer.poll(0.1), "a message")
@@ -289,7 +301,7 @@ def test_a_revoked_queue_waits_for_its_messages(broker):
 
 
 def test_messages_that_are_never_done_hold_a_revoked_queue_only_for_a_while(broker, monkeypatch, caplog):
-    monkeypatch.setattr("wakeroll.consumer.GIVE_UP_AT", 0.001)
+    monkeypatch.setattr("wakeroll.push.limits.GIVE_UP_AT", 0.001)
     with consumer_of(broker, marks_done=True, client_id="a") as one:
         read(len(ALL), lambda: one.consume(500, 0.1))
         with consumer_of(broker, marks_done=True, client_id="b") as other:

@@ -42,7 +42,11 @@ def in_a_fork(call: Callable[[], object]) -> tuple[int, str]:
 
 CALLS = {
     Consumer: [lambda one: one.poll(0), lambda one: one.run(print), lambda one: one.fetch(("orders", 0), 0, 0)],
-    Producer: [lambda one: one.send("orders", b"1"), lambda one: one.flush()],
+    Producer: [
+        lambda one: one.send("orders", b"1"),
+        lambda one: asyncio.run(one.send_and_wait("orders", b"1")),
+        lambda one: one.flush(),
+    ],
     Admin: [
         lambda one: one.plan_reset("billing", "first", topic="orders"),
         lambda one: one.configure("billing", strategy="SPREAD"),

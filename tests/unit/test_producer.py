@@ -1,5 +1,7 @@
 """What a producer writes into headers and tells of arrivals; and that filters read it as it was meant."""
 
+import asyncio
+from datetime import datetime
 from itertools import product
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from wakeroll import InvalidUsage, NotReachable, Producer, WakerollError, kafka_clients
 from wakeroll.connection import Connection
-from wakeroll.headers import headers_of, texts_of, wants
+from wakeroll.headers import described, headers_of, texts_of, wants
 from wakeroll.testing import MemoryBroker
 from wakeroll_model import config
 from wakeroll_model.arrival_merging import Arrivals
@@ -53,7 +55,8 @@ def test_a_tag_and_each_property_is_a_header():
         ("x" * 4_097, {}, r"tags is 'xxxxx+\.\.\.; it must be text of at most 4096 characters"),
         ("\ud800", {}, r"'\\ud800' cannot be encoded in UTF-8: surrogates not allowed"),
         ("", ["region"], r"properties is \['region'\]; it must map names to text"),
-        ("", {"region": 7}, r"property 'region' is {'region': 7}; each value must be text"),
+        ("", {"region": b"EU"}, r"property 'region' is {'region': b'EU'}; each value must be text"),
+        ("", {"amount": 2**63}, "property 'amount' is 9223372036854775808; a whole number must have 64 bits"),
         ("", {7: "EU"}, r"property 7 is {7: 'EU'}; each name must be text"),
         ("", {"": "EU"}, "a property is named ''; it must have a name, and the tag is passed in tags="),
         ("", {"TAGS": "paid"}, "a property is named 'TAGS'; .* the tag is passed in tags="),
@@ -110,6 +113,86 @@ def test_every_text_comes_back_as_it_was_sent(tags, name, value):
 
     assert headers.pop("TAGS", b"").decode() == tags
     assert {key: text.decode() for key, text in headers.items()} == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("value", "condition", "is_wanted"),
+    [
+        (12, "a > 10", True),
+        (9, "a > 10", False),
+        (-(2**63), "a < -9223372036854775807", True),
+        (12.5, "a > 10.0", True),
+        (1e300, "a BETWEEN 1.0 AND 2.0", False),
+        (float("inf"), "a > 1.0", True),
+        (float("nan"), "a > 1.0", True),  # for Java's Double.compare, NaN is above all numbers
+        (True, "a = TRUE", True),
+        (False, "a = TRUE", False),
+        (False, "a = FALSE", True),
+        ("12", "a > 10", True),
+    ],
+)
+def test_a_property_is_compared_as_what_it_was(value, condition, is_wanted):
+    assert wants(parse(condition, "SQL92"), sent(properties={"a": value})) is is_wanted
+
+
+def test_other_headers_are_sent_as_they_are():
+    """A library's own header, such as a trace, may be any bytes, and several may have one name."""
+    others = [("trace", b"\xff\x00"), ("hop", b"1"), ("hop", None)]
+
+    assert headers_of("paid", {"region": "EU"}, others) == [("TAGS", b"paid"), ("region", b"EU"), *others]
+    assert headers_of("", {}, {"trace": b"\xff"}) == [("trace", b"\xff")]
+
+
+@pytest.mark.parametrize(
+    ("others", "sentence"),
+    [
+        (7, "headers is 7; it must map names to bytes, or be pairs of them"),
+        ("trace", "headers is 'trace'; it must map names to bytes"),
+        (["trace"], "headers has 'trace'; it must map names to bytes, or be pairs of them"),
+        ({"trace": "7"}, "header 'trace' is '7'; it must be bytes; text is a property"),
+        ({"TAGS": b"paid"}, "a header is named 'TAGS'; it must be printable, and no property's or tag's name"),
+        ({"region": b"US"}, "a header is named 'region'"),
+        ({"": b"US"}, "a header is named ''"),
+        ({"\ud800": b"US"}, r"a header is named '\\ud800'"),
+    ],
+)
+def test_other_headers_must_be_bytes_and_disturb_no_filter(others, sentence):
+    with pytest.raises(InvalidUsage, match=sentence):
+        headers_of("", {"region": "EU"}, others)
+
+
+def test_an_arrival_knows_what_a_filter_can_read_in_other_headers():
+    """Otherwise a fetch that waits for such a header would sleep on."""
+    assert described(headers_of("paid", {"a": 1}, {"trace": b"\xff", "hop": b"b"})) == ("paid", {"a": "1", "hop": "b"})
+    assert described([("long", b"x" * 5_000)]) == ("", None)
+
+
+@pytest.mark.parametrize("timestamp", [0, -1, 1.5, True, "now", 2**60, datetime(2026, 1, 1)])
+def test_a_time_that_is_none_is_refused(timestamp):
+    with MemoryBroker() as broker:
+        broker.create_topic("orders")
+        with Producer(broker.bootstrap) as producer, pytest.raises(InvalidUsage, match=r"epoch ms|has no time zone"):
+            producer.send("orders", b"1", timestamp=timestamp)
+
+
+def test_a_coroutine_returns_when_a_message_is_stored():
+    async def send() -> list[tuple[int | None, bytes | None]]:
+        with Producer(broker.bootstrap) as producer:
+            stored = await asyncio.gather(*(producer.send_and_wait("orders", str(one), key="a") for one in range(50)))
+            with pytest.raises(WakerollError, match="a message for nowhere was lost"):
+                await producer.send_and_wait("nowhere", b"1")
+            leaving = asyncio.create_task(producer.send_and_wait("orders", b"50", key="a"))
+            await asyncio.sleep(0)
+            leaving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leaving
+            return [(message.offset(), message.value()) for message in stored]
+
+    with MemoryBroker() as broker:
+        broker.create_topic("orders")
+        found = asyncio.run(send())
+
+    assert found == [(one, str(one).encode()) for one in range(50)]
 
 
 # --- arrivals ---

@@ -85,13 +85,38 @@ def test_the_log_of_a_client_shows_how_it_differs_from_its_group(caplog):
     """The coordinator uses the strategy of the oldest member; the others were never told."""
     with MemoryBroker() as broker:
         broker.create_topic("orders")
-        broker.join("billing", ["orders"], print, client_id="a")
+        broker.join("billing", ["orders"], print, client_id="a", strategy="AVG")
         broker.join("billing", ["orders"], print, client_id="b", strategy="SPREAD")
         wait_until(lambda: lines(caplog), "the line")
 
     assert lines(caplog) == [
         "the coordinator reports a conflict of client 'b' of group 'billing': strategy SPREAD differs from AVG of a"
     ]
+
+
+@pytest.mark.parametrize(("named", "sizes"), [("AVG", [4, 2]), (None, [3, 3])])
+def test_a_consumer_that_names_no_strategy_takes_that_of_its_group_or_spreads_a_new_one(caplog, named, sizes):
+    """A rolling deployment of a release with another default must not change how a running group is shared."""
+    topics = ["orders", "sent"]
+    with MemoryBroker() as broker:
+        for topic in topics:
+            broker.create_topic(topic, queues=3)  # AVG gives the first member two of each topic
+        with (
+            Consumer("billing", topics, broker.bootstrap, client_id="a", strategy=named) as one,
+            Consumer("billing", topics, broker.bootstrap, client_id="b") as other,
+        ):
+            wait_until(
+                lambda: [len(one.assignment()), len(other.assignment())] == sizes,
+                "the queues are shared",
+                between=lambda: (one.poll(0.05), other.poll(0.05)),
+            )
+
+    assert lines(caplog) == []
+
+
+def test_parameters_without_a_strategy_are_refused():
+    with pytest.raises(InvalidUsage, match="strategy_params were given without a strategy"):
+        Consumer("billing", ["orders"], NOWHERE, strategy_params={"a": 1})
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

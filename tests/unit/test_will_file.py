@@ -113,6 +113,30 @@ def test_progress_is_that_of_the_newest_assignment(file: WillFile):
     assert read(file) == (2, {0: 9})
 
 
+def test_a_bound_note_counts_for_its_own_assignment_only(file):
+    """`poll` binds the place of its messages once; the queue may be assigned again before it looks."""
+    old, new = give_of(1, assigned_epoch=1), give_of(1, assigned_epoch=2)
+    will = will_of(old)
+    write(file, will)
+    [held] = will.queues
+    note = file.noting(held)
+    assert note is not None
+    note(7)
+    assert (held.done, read(file)) == (7, (1, {1: 7}))
+    note(2**62)
+    assert read(file) == (1, {})
+
+    later = will_of(new, epoch=2)
+    write(file, later)
+    note(8)
+    assert read(file) == (2, {})
+    assert file.noting(held) is None
+    renewed = file.noting(later.queues[0])
+    assert renewed is not None
+    renewed(9)
+    assert read(file) == (2, {1: 9})
+
+
 def test_a_thread_that_was_interrupted_writes_into_no_other_assignment(file: WillFile):
     """It has looked up the place of its queue, which belongs to another queue when it goes on."""
     first, second = give_of(0), give_of(1)

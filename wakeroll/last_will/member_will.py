@@ -30,6 +30,7 @@ class MemberWill:
         self._version: object = None
         self._has_ended = False
         self.note = file.note
+        self.noting = file.noting
 
     def begin(self) -> None:
         """Make the will known to an executor."""

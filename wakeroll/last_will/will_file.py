@@ -18,6 +18,7 @@ This module is loaded by the executor too, so it imports nothing else of the SDK
 import mmap
 import os
 import zlib
+from collections.abc import Callable
 from struct import Struct as Layout
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from msgspec import Struct, structs
 from wakeroll.last_will.own_descriptor import OwnDescriptor
 from wakeroll_model.client_actions import Give
 from wakeroll_model.client_keys import ClientKey
+from wakeroll_model.client_queues import ClientQueue
 from wakeroll_model.last_will import LastWill
 from wakeroll_model.queue import Queue
 
@@ -162,6 +164,26 @@ class WillFile:
             words[at] = (offset + 1) * _TAGS + tag
         except ValueError:  # more than 2**47: no queue has so many messages, and none is lost without it
             words[at] = _NONE
+
+    def noting(self, held: ClientQueue) -> Callable[[int], None] | None:
+        """Return a function that notes progress of this assignment here, as `note`, and in `held`.
+
+        None if it is not in the will. When the assignment has ended, what the function notes may be in the place of
+        another one, and is ignored there.
+        """
+        place = self._places.get(held.give.queue)
+        if place is None or place.give != held.give:
+            return None
+        words, at, tag = place.words, place.at, place.slot.tag
+
+        def note(offset: int) -> None:
+            held.done = offset
+            try:
+                words[at] = (offset + 1) * _TAGS + tag
+            except ValueError:  # as in `note`
+                words[at] = _NONE
+
+        return note
 
     def keep(self, give: Give, offset: int | None) -> None:
         """Note that no commit of this assignment passes an offset; None: all that is processed may be committed."""

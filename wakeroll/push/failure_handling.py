@@ -17,6 +17,7 @@ from wakeroll.held_locks import free
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.origin import Origin, origin_of, wait_s_of
 from wakeroll.push.dispatch import Dispatch
+from wakeroll.push.limits import HANDLE_TIMEOUT_S
 from wakeroll.push.outcomes import Failed, OnDeadLetter, failed_in
 from wakeroll.push.queue_work import Batch, Part
 from wakeroll.push.send_back import Letter, SendsBack, new_trace_id
@@ -30,8 +31,6 @@ log = logging.getLogger("wakeroll")
 
 IN_PLACE_LEVEL = 1
 """Delay level of a retry in place, 1 s: RocketMQ's `suspendCurrentQueueTimeMillis`."""
-HANDLE_TIMEOUT_S = 900.0
-"""RocketMQ's `consumeTimeout` (s)."""
 LOG_EVERY_MS = 10_000
 """Shortest time between two warnings about failed messages (ms)."""
 

@@ -15,6 +15,11 @@ PREFETCH_BYTES = 100 * 1024 * 1024
 SPAN_FACTOR = 2
 """A queue is not read on when so many times `prefetch` offsets lie behind its oldest unprocessed message, as with
 RocketMQ's consumeConcurrentlyMaxSpan: after a crash, processed messages beyond it are delivered again."""
+HANDLE_TIMEOUT_S = 900.0
+"""RocketMQ's `consumeTimeout` (s)."""
+GIVE_UP_AT = 0.9
+"""Part of the revoke timeout after which a queue is released although the handler still has messages of it; later, the
+coordinator would assign it to another member without the offset that was reached."""
 MAX_WORKERS = 1_000
 MOST_AT_ONCE = 500
 """Most messages taken from Kafka's client at once."""

@@ -61,6 +61,12 @@ class DeadLetter:
 OnDeadLetter = Callable[[Message, Origin, BaseException | None], Awaitable[bool | None] | bool | None]
 """Called with a message that is not retried any more, with its origin as the dead letter will have it, and with the
 exception of its last call, if that raised one. It returns True if the application has taken the message."""
+Result = Retry | DeadLetter | Sequence[Retry | DeadLetter] | None
+"""None: all messages of the call are processed."""
+Handler = Callable[[list[Message]], Result | Awaitable[Result]]
+"""Receives messages of one queue in order of offset; it may be an ``async`` function."""
+AsyncHandler = Callable[[list[Message]], Awaitable[Result]]
+"""A handler that is an ``async`` function."""
 
 
 class Failed(NamedTuple):

@@ -21,10 +21,11 @@ from wakeroll.pace import Pace
 from wakeroll.push.delayed_messages import DelayedMessages
 from wakeroll.push.dispatch import Call, Dispatch
 from wakeroll.push.failure_handling import FailureHandling, RetryRules
-from wakeroll.push.limits import PushLimits
+from wakeroll.push.limits import GIVE_UP_AT, PushLimits
+from wakeroll.push.outcomes import Handler
 from wakeroll.push.queue_work import Batch, QueueWork, offset_of
 from wakeroll.push.send_back import SendsBack
-from wakeroll.push.workers import Handler, workers_for
+from wakeroll.push.workers import workers_for
 from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Move, Reader
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
@@ -40,9 +41,6 @@ PATIENCE_S = 0.05
 """How long the loop waits for the workers before it pauses a full queue (s); resuming costs a new fetch."""
 REPORT_EVERY_MS = 1_000
 """Shortest time between two reports of failed messages to the coordinator (ms)."""
-GIVE_UP_AT = 0.9
-"""Part of the revoke timeout after which a queue is released although the handler still has messages of it; later, the
-coordinator would assign it to another member without the offset that was reached."""
 
 
 class PushLoop:

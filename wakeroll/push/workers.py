@@ -4,25 +4,16 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, cast
-
-from confluent_kafka import Message
 
 from wakeroll.callbacks import is_async_function
 from wakeroll.errors import WakerollError
 from wakeroll.push.dispatch import Dispatch
-from wakeroll.push.outcomes import DeadLetter, Retry
+from wakeroll.push.outcomes import AsyncHandler, Handler
 from wakeroll.push.queue_work import Batch
 from wakeroll.thread_stacks import stack_of_task
-
-Result = Retry | DeadLetter | Sequence[Retry | DeadLetter] | None
-"""None: all messages of the call are processed."""
-Handler = Callable[[list[Message]], Result | Awaitable[Result]]
-"""Receives messages of one queue in order of offset; it may be an ``async`` function."""
-AsyncHandler = Callable[[list[Message]], Awaitable[Result]]
-"""A handler that is an ``async`` function."""
 
 OnFailure = Callable[[Batch, object], None]
 """Called with a batch whose call did not process all messages, and its result or exception."""

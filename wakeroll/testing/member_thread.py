@@ -8,7 +8,7 @@ from confluent_kafka import Message
 
 from wakeroll.callbacks import is_async_function
 from wakeroll.consumer import Consumer
-from wakeroll.push.workers import AsyncHandler, Handler, Result
+from wakeroll.push.outcomes import AsyncHandler, Handler, Result
 from wakeroll_model.queue import Queue
 
 STOP_S = 10.0

@@ -13,10 +13,10 @@ from wakeroll.argument_checks import queue_of
 from wakeroll.consumer import Consumer
 from wakeroll.dead_letters import DeadLetters, Letter
 from wakeroll.errors import InvalidUsage
-from wakeroll.headers import headers_of
+from wakeroll.headers import Property, headers_of
 from wakeroll.kafka_clients import KafkaClients, register, unregister
 from wakeroll.own_process import OwnProcess
-from wakeroll.push.workers import Handler
+from wakeroll.push.outcomes import Handler
 from wakeroll.testing.delivery import Deliveries, Delivery
 from wakeroll.testing.member_thread import Member
 from wakeroll.testing.memory_clients import MemoryAdmin, MemoryConsumer, MemoryProducer
@@ -112,7 +112,7 @@ class MemoryBroker:
         key: bytes | str | None = None,
         queue: int | None = None,
         tags: str = "",
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, Property] | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> tuple[Queue, int]:
         """Store a message; return its queue and its offset.

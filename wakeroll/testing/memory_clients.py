@@ -83,12 +83,14 @@ class MemoryProducer(MemoryClient):
         partition: int = -1,
         on_delivery: OnDelivery | None = None,
         headers: Iterable[tuple[str, str | bytes | None]] | Mapping[str, str | bytes | None] | None = None,
+        timestamp: int = 0,
     ) -> None:
         """Store a message; `on_delivery` is called by `poll` or `flush`."""
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         encoded: Headers = [(name, _bytes_of(content)) for name, content in pairs]
         with self._log.lock:
-            error, message = self._store(topic, _bytes_of(value), _bytes_of(key), partition, encoded)
+            at_ms = timestamp or self._now_ms()
+            error, message = self._store(topic, _bytes_of(value), _bytes_of(key), partition, encoded, at_ms)
             if on_delivery is not None:
                 at_s = time.monotonic() + self._log.receipt_delay_s(topic)
                 self._receipts.append((at_s, on_delivery, error, message))
@@ -128,7 +130,7 @@ class MemoryProducer(MemoryClient):
         return any(receipt[0] <= now_s for receipt in self._receipts)
 
     def _store(
-        self, topic: str, value: bytes | None, key: bytes | None, partition: int, headers: Headers
+        self, topic: str, value: bytes | None, key: bytes | None, partition: int, headers: Headers, at_ms: int
     ) -> tuple[KafkaError | None, Message]:
         if self._is_cut_off:
             return None, Message(topic=topic, partition=max(partition, 0), offset=0, key=key, value=value)
@@ -137,7 +139,7 @@ class MemoryProducer(MemoryClient):
             error = KafkaError(KafkaError._UNKNOWN_PARTITION if partitions else KafkaError._UNKNOWN_TOPIC)
             return error, Message(topic=topic, partition=partition, key=key, value=value, error=error)
         number = partition if partition >= 0 else self._log.choose(topic, key)
-        stored = self._log.append(topic, number, key, value, headers, self._now_ms())
+        stored = self._log.append(topic, number, key, value, headers, at_ms)
         return None, message_of(topic, number, stored)
 
 

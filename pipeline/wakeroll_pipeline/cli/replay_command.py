@@ -10,7 +10,7 @@ from rich.table import Table
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import without_era
-from wakeroll_model.records import UNREADABLE
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.rows import EVENTS
 from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED

@@ -11,8 +11,7 @@ from rich.table import Table
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.assignment_chart import rows_of, text_of
-from wakeroll_model.events import Configure
-from wakeroll_model.records import UNREADABLE
+from wakeroll_model.events import UNREADABLE, Configure
 from wakeroll_model.what_if import NotPlayable, Prediction, Situation, Variation, predict
 from wakeroll_pipeline.cli.live_answer import group_model, view_of
 from wakeroll_pipeline.cli.options import AsJson, GroupOption, LiveOptions, LogAt

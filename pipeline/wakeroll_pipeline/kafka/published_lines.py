@@ -17,7 +17,7 @@ from wakeroll.connection import Connection, close_producer
 from wakeroll.errors import AccessDenied, NotReachable
 from wakeroll.login_errors import is_denied
 from wakeroll_model.chain import Head, Published
-from wakeroll_model.records import UNREADABLE
+from wakeroll_model.events import UNREADABLE
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.log_spans import Span, read_spans
 from wakeroll_pipeline.kafka.topic_admin import PATIENCE_S, Cluster

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from wakeroll_model.records import UNREADABLE
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.rows import RECORDED
 from wakeroll_pipeline.ledger.delta_files import commits_with
 from wakeroll_pipeline.storage.place import Folder, Place

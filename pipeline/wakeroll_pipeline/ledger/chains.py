@@ -30,7 +30,7 @@ from wakeroll_model.chain import (
     linked,
     text_of_heads,
 )
-from wakeroll_model.records import UNREADABLE
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.rows import CHAIN, CHAINED, DECISIONS, EVENTS, ChainRow, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 from msgspec import Struct
 
-from wakeroll_model.records import UNREADABLE
+from wakeroll_model.events import UNREADABLE
 from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Folder, Place

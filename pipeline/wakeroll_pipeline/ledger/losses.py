@@ -8,7 +8,8 @@ from msgspec import Struct, json
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.chain import NOWHERE, WITHOUT_ROWS
 from wakeroll_model.decision_order import without_era
-from wakeroll_model.records import UNREADABLE, shard_of
+from wakeroll_model.events import UNREADABLE
+from wakeroll_model.records import shard_of
 from wakeroll_model.rows import DECISIONS, EVENTS, SNAPSHOTS, TABLES
 from wakeroll_pipeline.ledger.delta_files import literal
 from wakeroll_pipeline.ledger.ledger import Ledger

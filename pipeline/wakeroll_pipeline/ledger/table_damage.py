@@ -13,7 +13,7 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from wakeroll_model.records import UNREADABLE
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.rows import RECORDED, TABLES, Table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import structs
 
 from wakeroll_model.decisions import AnyDecision
-from wakeroll_model.records import UNREADABLE
+from wakeroll_model.events import UNREADABLE
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.ledger import Value
 from wakeroll_pipeline.live.decision_feed import DecisionFeed

@@ -16,9 +16,10 @@ from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model.config import MAX_RECORD_BYTES
 from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.feature_levels import UnknownLevel
 from wakeroll_model.partitioner import ControlPartition
-from wakeroll_model.records import UNREADABLE, Record
+from wakeroll_model.records import Record
 from wakeroll_model.resharding import number_of
 from wakeroll_model.signing import Signatures
 from wakeroll_model.valid_keys import MissingKeys

@@ -15,9 +15,10 @@ from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL
 from wakeroll_model.decisions import AnyDecision, Decision, Handover, Rebalance
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.queue import Queue
-from wakeroll_model.records import UNREADABLE, Record, shard_of
+from wakeroll_model.records import Record, shard_of
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_model.shard_state import WrongPartitions
 from wakeroll_model.signing import OnRecord, Signatures

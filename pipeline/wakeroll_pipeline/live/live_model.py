@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision, Offset, Rejected, Wake
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.group import Group
 from wakeroll_model.held_queue import HeldQueue
 from wakeroll_model.partitioner import ControlPartition, partition_of
 from wakeroll_model.queue import Queue
-from wakeroll_model.records import UNREADABLE, Record
+from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
 from wakeroll_pipeline.live.decision_feed import DecisionFeed
 from wakeroll_pipeline.live.end_history import EndHistory

@@ -7,10 +7,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from wakeroll_model.config import CONFIRM_MS, MAX_PULL_TIMEOUT_MS, REFRESH_MS
-from wakeroll_model.events import Arrival, ObserverId, Offset
+from wakeroll_model.events import UNREADABLE, Arrival, ObserverId, Offset
 from wakeroll_model.queue import Queue
 from wakeroll_model.queue_end import QueueEnd
-from wakeroll_model.records import UNREADABLE
 
 ASK_MS = 100
 """Query interval for the ends of a topic with held pulls (ms)."""

@@ -28,8 +28,8 @@ from wakeroll.monotonic_clock import now_ms
 from wakeroll_model.config import MAX_RECORD_BYTES
 from wakeroll_model.decision_order import order_of, without_era
 from wakeroll_model.decisions import Offset
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.queue import Queue
-from wakeroll_model.records import UNREADABLE
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta, Struct, ValidationError, convert
 
 from wakeroll_model.config import MAX_PATTERN, MAX_QUEUES, MAX_TOPICS
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.queue import GroupId, Queue, TopicName
-from wakeroll_model.records import UNREADABLE
 
 _Pattern = Annotated[str, Meta(max_length=MAX_PATTERN)]
 

@@ -8,7 +8,7 @@ import pandas as pd
 from pyspark.sql import DataFrame
 
 from wakeroll.connection import Topics
-from wakeroll.headers import TAGS_HEADER, fits, texts_of
+from wakeroll.headers import described
 from wakeroll_model.events import Arrival
 from wakeroll_model.filters import tags_code
 from wakeroll_model.queue import Queue
@@ -35,18 +35,13 @@ def arrival_of(
     A header that is not UTF-8 is no property. If the headers exceed the bounds of an arrival (more than 256, or one
     that is too long), the arrival leaves them open, and an arrival with open fields wakes all pulls of the queue.
     """
-    texts = texts_of(headers)
-    tags = texts.pop(TAGS_HEADER, "")
-    if not fits("tags", tags):
-        tags = None
-    # All properties or none: a condition on some of them would be evaluated wrongly.
-    properties = {name: text for name, text in texts.items() if text is not None}
+    tags, properties = described(headers)
     return Arrival(
         queue=Queue(topic, "", partition),
         next_offset=offset + 1,
         tags=tags,
         tags_code=None if tags is None else tags_code(tags),
-        properties=properties if fits("properties", properties) else None,
+        properties=properties,
         stored_ms=stored_ms if stored_ms >= 0 else None,
     )
 

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from wakeroll_model.decisions import Cause
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.queue import QueueId
-from wakeroll_model.records import UNREADABLE
 
 _Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 

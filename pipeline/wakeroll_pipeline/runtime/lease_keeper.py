@@ -18,9 +18,9 @@ from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.partition_offsets import ends_of
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.lease_contender import Contender, State
 from wakeroll_model.lease_log import AnyLeaseRecord, decode, encode
-from wakeroll_model.records import UNREADABLE
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
 

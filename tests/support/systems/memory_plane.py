@@ -9,7 +9,7 @@ from wakeroll.connection import Topics
 from wakeroll.origin import Origin, origin_of
 from wakeroll.push.failure_handling import RetryRules
 from wakeroll.push.limits import PushLimits
-from wakeroll.push.workers import Handler
+from wakeroll.push.outcomes import Handler
 from wakeroll.testing import MemoryBroker
 from wakeroll.testing.memory_log import Stored, message_of
 from wakeroll_model.decisions import AnyDecision, FailedMessages

@@ -25,8 +25,8 @@ from wakeroll_model.decision_rules import (
     Violation,
 )
 from wakeroll_model.decisions import AnyDecision, Cause, Decision, Handover, Membership, Offset
+from wakeroll_model.events import UNREADABLE
 from wakeroll_model.queue import Queue
-from wakeroll_model.records import UNREADABLE
 from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
 from wakeroll_pipeline.ledger.losses import Range
 from wakeroll_pipeline.questions.quality.ordered_rows import (

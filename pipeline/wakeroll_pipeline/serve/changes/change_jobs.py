@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from wakeroll.errors import WakerollError
-from wakeroll.operator_requests import RequestRefused, RequestUnanswered
+from wakeroll.errors import RequestRefused, RequestUnanswered, WakerollError
 from wakeroll_pipeline.serve.daemon_threads import DaemonThreads
 
 log = logging.getLogger(__name__)

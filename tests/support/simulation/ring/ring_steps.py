@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.simulation.ring.ring_processes import AsyncProcess, ConsumerProcess, PollProcess, RunProcess
 from wakeroll import Admin, DeadLetters, WakerollError
-from wakeroll.operator_requests import RequestUnanswered
+from wakeroll.errors import RequestUnanswered
 from wakeroll_model.events import Mode
 
 if TYPE_CHECKING:
