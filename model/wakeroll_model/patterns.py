@@ -104,7 +104,8 @@ def _subscribed(turn: Turn, event: Matches, before: Matched | None, now: Matched
     )
     if before is not None and turn.level >= 3:  # these did not exist when the members subscribed the pattern
         for topic in added:
-            topic_changes.note_new(turn, topic)
+            if topic not in subscribed:
+                topic_changes.note_new(turn, topic)
     reviewed = topic_changes.review(turn, set(added) - subscribed)
     topic_changes.note_idle(turn)
     conflicts.review_all(turn)

@@ -43,8 +43,8 @@ class Plan(AnyPlan):
 
     is_raised: bool = False
     """Whether the feature level is raised at the beginning; else the seed says when."""
-    patterns: bool | None = None
-    """Whether clients subscribe by patterns; None: the seed says it."""
+    patterns: bool = False
+    """Whether clients subscribe by patterns."""
 
     @property
     def level_ms(self) -> int | None:
@@ -53,12 +53,11 @@ class Plan(AnyPlan):
 
     @property
     def by_pattern(self) -> bool:
-        """Whether clients subscribe by patterns instead of names. Not drawn, so that older seeds stay the same.
+        """Whether clients subscribe by patterns instead of names.
 
         A loss of state may lose the level too, and a pattern with it.
         """
-        is_able = self.level_ms == 0 and all(fault.kind != "loss" for fault in self.faults)
-        return is_able and (self.seed % 2 == 1 if self.patterns is None else self.patterns)
+        return self.patterns and self.level_ms == 0 and all(fault.kind != "loss" for fault in self.faults)
 
     @property
     def has_replicas(self) -> bool:
