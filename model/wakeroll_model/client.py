@@ -172,6 +172,7 @@ class Client:
         held = {queue.topic for queue in self._holding.queues()}
         left = {topic: one for topic, one in self._filters.items() if topic in held}
         self._preferences, self._filters = preferences, left | _filters_of(preferences)
+        self._holding.forget_left(self._filters)
         return self._if_silent(now_ms) or ([self._heartbeat(now_ms)] if self._is_in else [])
 
     def subscribe(self, subscriptions: list[Subscription], now_ms: int, pattern: str = "") -> list[Output]:
@@ -190,6 +191,7 @@ class Client:
             commits = self._commit(now_ms, starts_only=not self._commits_itself)
         self._leaving = True
         self._holding.clear()
+        self._holding.forget_left(())  # all is in the log, before a heartbeat of a later instance
         return [*commits, Send(self._unregister(), now_ms)]
 
     def step_out(self, now_ms: int) -> list[Output]:
@@ -334,7 +336,7 @@ class Client:
         if silent or not drained:
             return silent
         commits = self._commit(now_ms, drained, starts_only=not self._commits_itself)
-        again = self._holding.release(drained)
+        again = self._holding.release(drained, starts_only=not self._commits_itself)
         return [*commits, self._heartbeat(now_ms), *self._give(again)]
 
     def acknowledged(self, sent_ms: int, now_ms: int) -> list[Output]:
@@ -629,7 +631,7 @@ class Client:
 
     def _drop(self, reason: DropReason, by: str = "") -> list[Output]:
         self.instance_id = ""
-        return [Dropped(self._holding.clear(), reason, by)]
+        return [Dropped(self._holding.clear(starts_only=not self._commits_itself), reason, by)]
 
 
 def _filters_of(preferences: Preferences) -> dict[str, Filter]:

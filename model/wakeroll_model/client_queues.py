@@ -1,12 +1,12 @@
 """The queues that a client has: which may be read, which drain, and which offsets can be committed."""
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Container, Iterable, Set
 
 from msgspec import Struct, field, structs
 
 from wakeroll_model import config, offsets_by_filter
 from wakeroll_model.client_actions import Give
-from wakeroll_model.decisions import AssignedQueue
+from wakeroll_model.decisions import AssignedQueue, Start
 from wakeroll_model.events import Ahead, CommittedOffset, Filter
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import has_failed_messages
@@ -72,6 +72,8 @@ class Holding:
         self._filter_of = filter_of
         self._texts: dict[Queue, tuple[Give, int, str]] = {}
         """Texts that the application commits, each with the offset that it belongs to. A last will has none."""
+        self._left: dict[Queue, int] = {}
+        """Where queues go on that this client has read and has no more, if it is assigned them without an offset."""
         self.changes = 0
         """Number of changes so far, besides those of `finish` and `keep`."""
 
@@ -193,25 +195,45 @@ class Holding:
         return Aligned(tuple(taken), tuple(listed.values()), changed or bool(taken or listed))
 
     def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
-        """Add a queue that the client did not have, for this instance."""
+        """Add a queue that the client does not have, for this instance.
+
+        A coordinator that was away decides in the order of its log. It may take a queue and assign it again before it
+        reads that this client has begun it; then it has no offset, and ``last`` would skip what came in between.
+        """
         self.changes += 1
-        give = Give(assigned.queue, assigned.start, assigned.assigned_epoch, instance_id)
+        start, left = assigned.start, self._left.pop(assigned.queue, None)
+        if left is not None and start.offset is None and start.policy != "first":
+            start = Start(offset=left)
+        give = Give(assigned.queue, start, assigned.assigned_epoch, instance_id)
         self._held[assigned.queue] = ClientQueue(
             give, assigned.assigned_epoch, assigned.start.offset, ahead=assigned.start.ahead
         )
         return give
 
-    def release(self, queues: Iterable[Queue]) -> list[AssignedQueue]:
-        """Remove these queues; return those that are assigned again."""
-        self.changes += 1
-        return [held.following for queue in queues if (held := self._held.pop(queue)).following]
+    def release(self, queues: Iterable[Queue], *, starts_only: bool = False) -> list[AssignedQueue]:
+        """Remove these queues; return those that are assigned again.
 
-    def clear(self) -> tuple[Queue, ...]:
-        """Remove all queues, and return them."""
+        `starts_only`: what is processed counts only if it was committed.
+        """
         self.changes += 1
+        removed = [self._held.pop(queue) for queue in queues]
+        for held in removed:
+            offset = held.least if starts_only else held.done
+            if offset is not None:
+                self._left[held.give.queue] = offset if held.kept is None else min(offset, held.kept)
+        for queue in [*self._left][: max(len(self._left) - config.MAX_QUEUES, 0)]:
+            del self._left[queue]
+        return [held.following for held in removed if held.following]
+
+    def clear(self, *, starts_only: bool = False) -> tuple[Queue, ...]:
+        """Remove all queues, and return them; see `release`."""
         queues = tuple(self._held)
-        self._held.clear()
+        self.release(queues, starts_only=starts_only)
         return queues
+
+    def forget_left(self, subscribed: Container[str]) -> None:
+        """Begin queues of topics that are not subscribed as if this client had never read them."""
+        self._left = {queue: offset for queue, offset in self._left.items() if queue.topic in subscribed}
 
     # --- progress ---
 

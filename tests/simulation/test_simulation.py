@@ -14,6 +14,8 @@ MATCHED = 12
 """Worlds in which members subscribe by patterns."""
 FOUND = (1959, 3200, 4710, 8149, 8413, 8415, 8437, 8651)
 """Seeds in which a rule was broken once, by the core or in the eyes of a checker."""
+FOUND_IN_OUTAGES = (20, 100, 117, 120, 152)
+"""The same, of those outages: messages were skipped (20, 100, 152), or a checker was wrong."""
 
 
 def test_the_rules_hold_in_every_world(tell):
@@ -26,7 +28,7 @@ def test_the_rules_hold_in_every_world(tell):
 def test_nobody_reads_with_another_after_long_outages_in_the_middle_of_hand_overs():
     """Coordinators are away for two to six sessions, again and again, and publish parts of batches before and after."""
     faults = ("outage",) * 6 + ("wish", "leave", "route", "crash", "slow", "kill")
-    for seed in range(OUTAGES):
+    for seed in (*range(OUTAGES), *FOUND_IN_OUTAGES):
         plan = GROUPS.draw(seed, only=faults, chaos_ms=240_000, is_raised=True)
         found = GROUPS.broken(GROUPS.world(plan).run())
         assert not found, GROUPS.tell(GROUPS.shrink(plan, found[0].rule))

@@ -341,6 +341,75 @@ def test_a_first_offset_is_on_record_at_once():
     assert story.client.started([(give(A, 1), 0), (give(B, 1), 7)], 0) == [commit(1, {A: 0, B: 7})]
 
 
+LAST = Start(policy="last")
+
+
+def again(story: Story, epoch: int, start: Start, instance_id: str = "i1") -> list[Output]:
+    """Hear that A is assigned in this epoch."""
+    whole = structs.replace(assignment(epoch, {}), instance_id=instance_id, queues=[AssignedQueue(A, epoch, start)])
+    return story.hears(whole)
+
+
+def had_a_queue(commit_interval_ms: int | None = 5_000, start: Start = LAST) -> Story:
+    """Return a story whose client began a queue by a policy at 7, handled what is below 9, and has released it."""
+    story = Story(commit_interval_ms)
+    again(story, 1, start)
+    mine = Give(A, start, 1, "i1")
+    story.client.started([(mine, 7)], 0)
+    story.client.done(mine, 9)
+    story.is_assigned(2, {})
+    story.client.released([A], 0)
+    return story
+
+
+def test_a_queue_that_comes_back_before_its_commit_was_read_goes_on_where_it_was():
+    """A coordinator that was away decides in the order of its log: `last` would skip what came meanwhile."""
+    story = had_a_queue()
+
+    back = Give(A, Start(offset=9), 3, "i1")
+    assert again(story, 3, LAST) == [back, beat(3, A)]
+    assert story.client.started([(back, 9)], 0) == [commit(3, {A: 9})]
+
+
+def test_what_an_application_has_not_committed_comes_again_with_its_queue():
+    assert again(had_a_queue(commit_interval_ms=None), 3, LAST)[0] == Give(A, Start(offset=7), 3, "i1")
+
+
+@pytest.mark.parametrize("start", [Start(offset=4), FIRST], ids=["an offset", "first"])
+def test_a_start_that_skips_nothing_counts_for_a_queue_that_comes_back(start):
+    """An operator may have reset the offset, or the topic was created again."""
+    story = had_a_queue()
+
+    assert again(story, 3, start)[0] == Give(A, start, 3, "i1")
+    story.is_assigned(4, {})
+    story.client.released([A], 0)
+    assert again(story, 5, LAST)[0] == Give(A, LAST, 5, "i1")  # of this one, no message was ever read
+
+
+def test_a_queue_that_comes_back_to_another_instance_of_its_client_goes_on_where_it_was():
+    story = had_a_queue()
+    story.hears(fenced("expired"))
+    story.client.join("i2", 0)
+
+    assert again(story, 3, LAST, "i2")[0] == Give(A, Start(offset=9), 3, "i2")
+
+
+@pytest.mark.parametrize("how", ["leaves the topic", "leaves the group"])
+def test_a_client_that_has_left_a_queue_for_good_begins_it_by_the_policy(how):
+    story = had_a_queue()
+    instance_id = "i1"
+    if how == "leaves the topic":
+        story.client.subscribe([Subscription(topic="payments")], 0)
+        story.client.subscribe([Subscription(topic="orders")], 0)
+    else:
+        story.client.leave(0)
+        story.hears(fenced("left"))
+        instance_id = "i2"
+        story.client.join(instance_id, 0)
+
+    assert again(story, 3, LAST, instance_id)[0] == Give(A, LAST, 3, instance_id)
+
+
 def test_a_start_at_an_offset_is_on_record_already():
     story = Story()
     at_5 = AssignedQueue(A, 1, Start(offset=5))

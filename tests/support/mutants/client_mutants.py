@@ -3,7 +3,7 @@
 # ruff: noqa: E501 - source text stands as it stands in the module
 
 from tests.support.mutants.mutant import Mutant
-from tests.support.mutants.mutant_worlds import AWAY, COMING, ECHO, RESET, SMALL
+from tests.support.mutants.mutant_worlds import AWAY, COMING, ECHO, OVERTAKEN, RESET, SMALL
 
 M = Mutant
 
@@ -47,6 +47,8 @@ MUTANTS = (
       "            if offset is None or held.outdated:", "            if offset is None:", RESET),
     M("first offsets are not put on record", "Where a queue was begun is on record.", "client",
       "        return self._commit(now_ms, starts_only=True)", "        return []", {**COMING, "consume_from": "last", "handling_ms": 20}),
+    M("a queue that comes back is begun by the policy", "Who has read a queue goes on where it was.", "client_queues",
+      'if left is not None and start.offset is None and start.policy != "first":', "if False:", OVERTAKEN),
     M("what is handed out counts as done", "Only what is done is committed.", "client_queues",
       "        held.done = offset\n        return True", "        held.done = offset + 1\n        return True", COMING),
 )  # fmt: skip

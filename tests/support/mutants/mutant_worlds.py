@@ -19,6 +19,15 @@ SKIPPED = {**SMALL, "only": ("skip", "skip", "skip", "route", "leave", "crash")}
 CONFIGURED = {**SMALL, "session_ms": 45_000, "only": ("configure", "configure", "cut", "cut", "deaf", "skip", "zombie")}
 RESET = {**SMALL, "handling_ms": 300, "only": ("reset", "reset", "reset", "reset", "leave", "route", "crash")}
 """Offsets are set while commits are under way."""
+OVERTAKEN = {
+    "chaos_ms": 120_000,
+    "is_raised": True,
+    "settle_ms": 0,
+    "session_ms": 10_000,
+    "consume_from": "last",
+    "only": ("outage",) * 6 + ("route",) * 6 + ("wish",) * 4,
+}
+"""Coordinators are away, and decide about queues before they read what clients have committed meanwhile."""
 DELETED = {
     **SMALL,
     "is_raised": True,

@@ -49,7 +49,7 @@ def _starts(evidence: Evidence) -> Iterator[Broken]:
         for offset in evidence.offsets.get((one.scope, one.queue), ()):
             if offset.seq <= given.seq:
                 committed = None if offset.deleted else offset.offset
-        if one.start.offset != committed:
+        if one.start.offset != committed and not (committed is None and _goes_on(evidence, one)):
             yield _wrong_start(one, f"{one.start.offset or one.start.policy}, {committed} is committed")
     for one in evidence.seen.givings:
         is_known = not evidence.has_eras(one.scope) and not evidence.is_twisted(one.scope, one.queue)
@@ -63,7 +63,7 @@ def _loose_start(evidence: Evidence, one: Giving) -> Iterator[Broken]:
     said = evidence.said_offsets[one.scope, one.queue]
     if evidence.is_twisted(one.scope, one.queue):  # it may have been set to the first message, or the last, unseen
         return
-    if one.start.offset is not None and one.start.offset not in said:
+    if one.start.offset is not None and one.start.offset not in said and not _goes_on(evidence, one):
         yield _wrong_start(one, f"{one.start.offset}, which was never committed")
 
 
@@ -108,8 +108,22 @@ def _own_start(evidence: Evidence, one: Giving) -> Iterator[Broken]:
             own.append(offset.offset)
     if evidence.has_eras(one.scope):
         yield from _loose_start(evidence, one)
-    elif one.start.offset is not None and one.start.offset not in own:
+    elif one.start.offset is not None and one.start.offset not in own and not _goes_on(evidence, one):
         yield _wrong_start(one, f"{one.start.offset}, its own offsets were {own}")
+
+
+def _goes_on(evidence: Evidence, one: Giving) -> bool:
+    """Whether a process begins where it was itself: it had the queue before, and no commit of that was known yet."""
+    process = one.life.rpartition(".")[0]
+    before = [
+        other.offset
+        for other in evidence.seen.givings
+        if (other.scope, other.queue) == (one.scope, one.queue)
+        and other.life.rpartition(".")[0] == process
+        and other.at_ms < one.at_ms
+    ]
+    done = {each.offset for each in evidence.handlings.get((one.scope, one.queue), ()) if 0 <= each.to_ms <= one.at_ms}
+    return any(offset <= one.offset and done.issuperset(range(offset, one.offset)) for offset in before)
 
 
 def _wrong_start(one: Giving, where: str) -> Broken:

@@ -8,7 +8,19 @@ from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
 from tests.support.simulation.groups.known_strategies import careless
 from wakeroll_model.config import MAX_DETAIL
 from wakeroll_model.decisions import Offset, Rejected
-from wakeroll_model.events import Commit, Delete, Heartbeat, Inspect, Kick, Pause, Report, Reset, Tick, Unregister
+from wakeroll_model.events import (
+    Commit,
+    Configure,
+    Delete,
+    Heartbeat,
+    Inspect,
+    Kick,
+    Pause,
+    Report,
+    Reset,
+    Tick,
+    Unregister,
+)
 from wakeroll_model.queue import Queue
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.shard import Shard
@@ -22,10 +34,11 @@ RULES = {
     Report: ("inspect",),
     Heartbeat: ("mode", "in-use", "epoch", "limit", "kicked"),
     Unregister: ("mode", "limit", "kicked"),
+    Configure: ("mode", "limit", "kicked"),
     Tick: ("mode", "limit", "kicked"),
 }
-"""Event -> the rules by which it may be rejected. A tick, an unregister and a kick make a client_id free, and then the
-instance that waits for it may be rejected."""
+"""Event -> the rules by which it may be rejected. A tick, an unregister, a kick and an eager hand-over make a client_id
+free, and then the instance that waits for it may be rejected."""
 
 
 def check(evidence: Evidence) -> Iterator[Broken]:

@@ -9,6 +9,7 @@ from wakeroll_model.decisions import WITHOUT_TARGET, Membership, Rebalance
 from wakeroll_model.events import Configure
 
 CHANGES = ("joined", "left", "died", "expired", "kicked", "leaving", "resubscribed")
+GONE = ("left", "died", "expired", "kicked")
 
 
 def check(evidence: Evidence) -> Iterator[Broken]:
@@ -37,6 +38,7 @@ def _follow(book: Book) -> Iterator[Broken]:
             asked.add(page.event.group_id)
         targets = [one for one in page.decisions if isinstance(one, Rebalance) and one.trigger not in WITHOUT_TARGET]
         left_alone = {one.group_id for one in targets if one.clients == 0}
+        left_alone |= {one.group_id for one in page.decisions if isinstance(one, Membership) and one.change in GONE}
         for decision in page.decisions:
             if isinstance(decision, Membership) and decision.change in CHANGES:
                 group = roll.group(decision.group_id)
