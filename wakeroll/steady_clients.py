@@ -3,7 +3,8 @@
 import math
 import threading
 import time
-import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -81,25 +82,23 @@ class SteadyProducer(Producer):
 
     Python calls signal handlers in the main thread, between two steps of a function. If that function is a callback of
     confluent-kafka, the exception of the handler, such as KeyboardInterrupt, is lost, and `poll` raises SystemError. So
-    another thread makes the calls of the main thread.
+    another thread makes each such call of the main thread.
     """
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        """Create a producer with librdkafka's settings."""
-        super().__init__(config)
-        self._beside = CallThread("wakeroll-delivery")
-        weakref.finalize(self, self._beside.end)
 
     def poll(self, timeout: float = -1) -> int:
         """Process delivery reports; see `confluent_kafka.Producer.poll`."""
-        poll = super().poll
-        return self._beside.ask(lambda: poll(timeout)) if _is_main() else poll(timeout)
+        return _not_in_main(partial(super().poll, timeout))
 
     def flush(self, timeout: float = -1) -> int:
         """Wait for delivery reports; see `confluent_kafka.Producer.flush`."""
-        flush = super().flush
-        return self._beside.ask(lambda: flush(timeout)) if _is_main() else flush(timeout)
+        return _not_in_main(partial(super().flush, timeout))
 
 
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()
+def _not_in_main(call: Callable[[], int]) -> int:
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    thread = CallThread("wakeroll-delivery")
+    try:
+        return thread.ask(call)
+    finally:
+        thread.end()
