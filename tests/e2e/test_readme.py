@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -96,17 +97,35 @@ def story() -> str:
     return done.stdout
 
 
+def owners_in(story: str) -> list[dict[str, list[str]]]:
+    """Return owner -> queues for each table of owners, in order."""
+    found: list[dict[str, list[str]]] = []
+    for table in re.findall(r"┃ owner ┃ queues .+?└", story, flags=re.DOTALL):
+        owned: dict[str, list[str]] = {}
+        owner = ""
+        for first, queues in re.findall(r"^│ (\S*) +│ ([^│]*) │", table, flags=re.MULTILINE):
+            owner = first or owner
+            owned.setdefault(owner, []).extend(queues.replace(",", " ").split())
+        found.append(owned)
+    return found
+
+
 def test_make_run_tells_the_whole_story_and_loses_nothing(story: str):
     """The first thing that anybody does with wakeroll."""
-    for owner, queues in (
-        ("c1", "0, 1, 2"),
-        ("c2", "3, 4, 5"),
-        ("c3", "6, 7"),
-        ("c1", "0, 1, 2, 3"),
-        ("c3", "4, 5, 6, 7"),
-    ):
-        names = ", ".join(f"orders-{queue}" for queue in queues.split(", "))
-        assert re.search(rf"{owner} +│ {names} +│", story), (owner, names)
+    steps = owners_in(story)
+    everything = [f"orders-{number}" for number in range(8)]
+    assert [sorted(name for names in owned.values() for name in names) for owned in steps] == [everything] * 5
+    assert [owned.keys() for owned in steps] == [
+        {"c1", "c2", "c3"},
+        {"c1", "c3"},
+        {"c1"},
+        {"c1", "c4", "c5"},
+        {"c1", "c5"},
+    ]
+    assert [sorted(map(len, owned.values())) for owned in steps] == [[2, 3, 3], [4, 4], [8], [2, 3, 3], [4, 4]]
+    for before, after in pairwise(steps):
+        for owner in before.keys() & after.keys():  # SPREAD moves as little as it can
+            assert set(before[owner]) <= set(after[owner]) or set(after[owner]) <= set(before[owner]), owner
     counts = re.findall(r"│ +(\d+) │ +(\d+) │ +(\d+) │ +(\d+) │ +(\d+) │ +(\d+) │", story)[0]
     produced, consumed, lost, double, _, repeated = map(int, counts)
     assert produced == consumed > 1_000

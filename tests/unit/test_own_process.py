@@ -117,7 +117,9 @@ def methods_of(kind: type) -> Iterator[tuple[str, Callable[[object], object]]]:
 
 
 def completed(result: object) -> object:
-    """Return what a call returns, with all that a generator yields."""
+    """Return what a call returns, with all that a generator yields, or the result of a coroutine."""
+    if inspect.iscoroutine(result):
+        return asyncio.run(result)
     return list(result) if inspect.isgenerator(result) else result
 
 
