@@ -2,11 +2,19 @@
 
 import pytest
 
+from tests.support.mutants.mutant import alive
 from tests.support.mutants.ring_mutants import MUTANTS
 from tests.support.simulation.ring.ring_simulation import RING
 
 TRIES = 30
 """Worlds for each mutant; most are found in the first ones."""
+
+
+def test_each_mutant_changes_a_line_that_there_is():
+    """`make test` does not run them, and would not notice that the code has changed."""
+    for mutant in MUTANTS:
+        with alive(mutant):
+            pass
 
 
 @pytest.mark.operate

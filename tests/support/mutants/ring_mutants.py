@@ -16,9 +16,9 @@ MUTANTS = (
     Mutant(
         name="a put back message is skipped",
         rule="a message that the application puts back is delivered again",
-        module="wakeroll.consumer",
-        old="self._selection.set_back([(give, next_offset - 1)])",
-        new="self._selection.set_back([(give, next_offset)])",
+        module="wakeroll.polled_messages",
+        old="self._set_back([(one.give, one.first) for one in in_hand",
+        new="self._set_back([(one.give, one.first + 1) for one in in_hand",
         world={"kinds": ("poll",), "fails": 0.4, "only": ("leave", "join", "produce")},
     ),
     Mutant(
@@ -129,7 +129,7 @@ MUTANTS = (
         name="a cancelled poll loses its message",
         rule="a message that a cancelled task did not receive comes again",
         module="wakeroll.async_consumer",
-        old="self._thread.submit(functools.partial(_put_back, consumer, polled))",
+        old="self._submit(functools.partial(_put_back, consumer, received))",
         new="pass",
         world={"kinds": ("async",), "members": 2, "only": ("cancel", "produce", "join")},
     ),

@@ -30,7 +30,12 @@ from tests.support.simulation.ring.virtual_threads import (
     VirtualThread,
     wait_for_all,
 )
+from wakeroll import failure_topics, keys
+from wakeroll.push import failure_handling, push_loop, queue_work, send_back
 
+LATE = (failure_topics, keys, failure_handling, push_loop, queue_work, send_back)
+"""Modules that the SDK imports only when a call needs them. A world must not begin without them: they would have real
+threads and clocks."""
 PACKAGES = ("wakeroll", "wakeroll_pipeline")
 WALL_S = 1_767_225_600.0
 """Wall clock of every world at its time 0: 2026-01-01T00:00:00Z (epoch s)."""
