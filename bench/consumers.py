@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--many", action="store_true", help="share the connections, leave the CPU to others, join again after outages"
     )
+    parser.add_argument("--poll", type=float, help="seconds that a poll waits for a message")
     parser.add_argument("members", nargs="+", metavar="CLIENT=GROUP", help="a group reads the topic of the same name")
     given = parser.parse_args(arguments)
     stopping, log = threading.Event(), _Log(given.log)
@@ -80,7 +81,8 @@ def main(arguments: list[str]) -> int:
 def _work(given: argparse.Namespace, client_id: str, group_id: str, log: _Log, stopping: threading.Event) -> None:
     """Consume as one client."""
     log.write(client_id, "began", time.monotonic_ns())
-    consumer_of, poll_s = (_kafkas, _POLL_S) if given.kafka else (_ours, _POLL_OF_MANY_S if given.many else _POLL_S)
+    consumer_of = _kafkas if given.kafka else _ours
+    poll_s = given.poll or (_POLL_OF_MANY_S if given.many else _POLL_S)
     while not stopping.is_set():
         try:
             with consumer_of(given, client_id, group_id) as poll:

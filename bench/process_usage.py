@@ -96,6 +96,15 @@ def cpu_s(pid: int) -> float:
     return (int(user) + int(system)) / _TICKS_PER_S
 
 
+def threads(pid: int) -> int:
+    """Return the number of threads of a process.
+
+    Raises:
+        NotMeasured: it has ended.
+    """
+    return next(int(line.split()[1]) for line in _told(pid, "status").splitlines() if line.startswith("Threads:"))
+
+
 def descendants(pid: int) -> dict[int, str]:
     """Return the processes that a process has started, and theirs: pid -> the name of its program.
 

@@ -20,7 +20,7 @@ SMALL = {
     "path_latency": SHORT,
     "push_throughput": ("--messages", "2000"),
     "client_throughput": ("--messages", "2000"),
-    "group_changes": ("--only", "KIP-848 (uniform), short sessions"),
+    "group_changes": ("--only", "KIP-848 (uniform)", "--idle", "2"),
     "ledger_questions": ("--sizes", "1500,3000", "--groups", "20", "--spark-up-to", "1500"),
     "long_ledgers": ("--sizes", "1500,3000", "--groups", "20"),
     "ledger_growth": ("--groups", "10", "--seconds", "20"),

@@ -193,13 +193,15 @@ def test_the_page_compares_group_changes_with_those_of_kafkas_groups(found):
     effects = [Effect(1.5, 0.05, 0.25, 0), Effect(2.5, 0.06, 1.25, 3), Effect(3.5, 0.04, 0.5, 0)]
     ours = group_changes.Measured("wakeroll", 45_000, 10_000, {"join": effects, "crash": effects[:1]}, lost=0)
     theirs = group_changes.Measured("Kafka", 18_000, 1_000, {"join": effects[1:2]}, lost=2)
-    changes = group_changes.Changes(found.machine, 3, 12, 300, [ours, theirs])
+    idle = [group_changes.Idle("wakeroll", 0.00417, 14)]
+    changes = group_changes.Changes(found.machine, 3, 12, 300, [ours, theirs], idle)
 
     page = page_of(found, group_changes=changes)
 
     assert "| wakeroll | 45 | 10 | 3 | 2.50 / 3.50 s | 0.05 / 0.06 s | 0.50 / 1.25 s | 1 |" in page
     assert "| Kafka | 18 | 1 | 1 | 2.50 / 2.50 s | 0.06 / 0.06 s | 1.25 / 1.25 s | 3 |" in page
     assert "Lost messages, in all groups together: 2." in page
+    assert "| wakeroll | 0.42% of a core | 14 |" in page
     assert "**The fourth consumer leaves**" not in page
     assert "Not measured yet: `python -m bench group_changes`" in page_of(found)
 
