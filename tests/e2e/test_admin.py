@@ -708,7 +708,9 @@ def test_ctrl_c_while_the_coordinator_is_awaited_says_that_the_request_is_still_
     ensure_topics(connection)
     command = [sys.executable, "-m", "wakeroll_pipeline.cli", "pause", group_id]
     where = ["--bootstrap", broker.bootstrap, "--prefix", connection.topics.prefix]
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
     process = subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, former)
     consumer = connection.operators_consumer()
     groups = connection.topics.groups
 

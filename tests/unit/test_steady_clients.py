@@ -14,6 +14,7 @@ BROKER_IN_LIBRDKAFKA = {"test.mock.num.brokers": 1}
 @pytest.mark.parametrize("waits", [SteadyProducer.flush, SteadyProducer.poll], ids=["flush", "poll"])
 def test_an_interrupt_in_a_delivery_report_ends_the_wait(waits):
     """In the main thread, confluent-kafka would lose the exception, and raise SystemError."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
     producer, reports = SteadyProducer(BROKER_IN_LIBRDKAFKA), []
 
     def interrupt(*report):
@@ -24,6 +25,7 @@ def test_an_interrupt_in_a_delivery_report_ends_the_wait(waits):
     with pytest.raises(KeyboardInterrupt):
         waits(producer, 60)
 
+    signal.signal(signal.SIGINT, former)
     producer.flush(10)
     assert len(reports) == 1
 
