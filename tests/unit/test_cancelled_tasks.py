@@ -92,7 +92,7 @@ def test_a_program_that_polls(broker):
 
     awaits = asyncio.run(_at_every_await(poll))
 
-    assert awaits >= 6
+    assert awaits >= 4  # joining, the first message, the commit and leaving; the other messages are there already
     for number in range(1, awaits + 2):
         nothing_is_left(broker, f"polls-{number}")
 
