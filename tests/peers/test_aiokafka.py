@@ -176,7 +176,22 @@ def test_callbacks_are_coroutines(play):
     assert sum(count for kind, count in told if kind == "revoked") == 2
 
 
-@answers("start", "stop", "AIOKafkaConsumer(*topics)", "subscribe")
+@answers("subscribe", "subscription")
+def test_topics_change_while_it_reads(play, coordinator, topic):
+    other = coordinator.topic(1)
+
+    async def scene(consumer: AsyncConsumer) -> None:
+        await received(consumer, 20)
+        assert set(consumer.subscription().topics) == {topic}
+        await consumer.subscribe([other])
+        while [str(queue) for queue in consumer.assignment()] != [f"{other}-0"]:
+            await consumer.poll(0.1)
+        assert set(consumer.subscription().topics) == {other}
+
+    play(scene)
+
+
+@answers("start", "stop", "AIOKafkaConsumer(*topics)")
 def test_an_object_joins_once_and_says_so(coordinator, group_id, topic):
     plane = coordinator.connection
 

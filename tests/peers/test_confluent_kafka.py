@@ -201,7 +201,20 @@ def test_after_close_every_call_is_refused_and_close_is_not(consumer_of):
             call()
 
 
-@answers("Consumer(config)", "error_cb", "subscribe")
+@answers("subscribe")
+def test_topics_change_while_it_reads(consumer_of, coordinator):
+    other = coordinator.topic(1)
+    with consumer_of() as consumer:
+        received(consumer, 20)
+        consumer.subscribe([other])
+        wait_until(
+            lambda: [str(queue) for queue in consumer.assignment()] == [f"{other}-0"],
+            "it reads the other topic",
+            between=lambda: consumer.poll(0.1),
+        )
+
+
+@answers("Consumer(config)", "error_cb")
 def test_settings_are_checked_when_the_object_is_created(consumer_of, topic):
     """Theirs takes a configuration with any setting, and connects later."""
     statistics: list[str] = []
