@@ -123,6 +123,12 @@ def queue_of(queue: Queue | tuple[str, int]) -> Queue:
     return cast(Queue, checked("queue", msgspec.structs.asdict(named), Queue))
 
 
+@functools.cache
+def _types_of(struct: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """Return field -> its type, with its bounds."""
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
+
+
 def offset_and_text_of(queue: Queue, given: object) -> tuple[int, str]:
     """Return the offset of a queue that an application commits, and the text with it, empty if there is none.
 
@@ -130,18 +136,18 @@ def offset_and_text_of(queue: Queue, given: object) -> tuple[int, str]:
         InvalidUsage: it is neither an offset nor an offset and a text, or is out of its bounds.
     """
     offset, text = given if isinstance(given, tuple) and len(given) == 2 else (given, "")
-    declared = {field.name: field.type for field in msgspec.structs.fields(CommittedOffset)}
+    declared = _types_of(CommittedOffset)
     number = cast(int, checked(f"the offset of {queue}", offset, declared["offset"]))
     return number, cast(str, checked(f"the text of {queue}", text, declared["metadata"]))
 
 
-Topics = Iterable[str] | Mapping[str, str] | re.Pattern[str]
+TopicChoice = Iterable[str] | Mapping[str, str] | re.Pattern[str]
 """Topics that a consumer subscribes: names, a mapping of name to filter, or a pattern of names."""
 _INLINE = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
 """Flags of a compiled pattern that RE2 has too -> how it writes them."""
 
 
-def wanted_of(topics: Topics | None, pattern: str | None) -> tuple[list[Subscription], str]:
+def wanted_of(topics: TopicChoice | None, pattern: str | None) -> tuple[list[Subscription], str]:
     """Return the subscriptions and the pattern that an application names; an empty pattern: none.
 
     Raises:
@@ -168,8 +174,7 @@ def _expression_of(pattern: str | re.Pattern[Any]) -> str:
     if unknown := flags & ~sum(_INLINE):
         raise InvalidUsage(f"pattern has the flags {re.RegexFlag(unknown)!r}; those that it may have are I, M and S")
     text = f"(?{inline}){text}" if inline else text
-    declared = next(field.type for field in msgspec.structs.fields(Heartbeat) if field.name == "pattern")
-    checked("pattern", text, declared)
+    checked("pattern", text, _types_of(Heartbeat)["pattern"])
     if not text:
         raise InvalidUsage("pattern is empty; it must be a regular expression of topics' names")
     try:
@@ -194,8 +199,8 @@ def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscrip
     for topic in wanted:
         checked("a topic", topic, TopicName)
     subscriptions = [_subscription(topic, expression) for topic, expression in wanted.items()]
-    declared = next(field.type for field in msgspec.structs.fields(Heartbeat) if field.name == "subscriptions")
-    checked("topics", [msgspec.to_builtins(subscription) for subscription in subscriptions], declared)
+    values = [msgspec.to_builtins(subscription) for subscription in subscriptions]
+    checked("topics", values, _types_of(Heartbeat)["subscriptions"])
     return subscriptions
 
 
@@ -231,8 +236,6 @@ def require_strategy(name: str, remedy: str) -> None:
     Raises:
         InvalidUsage: there is no such strategy; the message lists those that exist.
     """
-    if name == DEFAULT_STRATEGY:
-        return
     from wakeroll_model import strategies  # it loads all of them
 
     try:
@@ -271,7 +274,7 @@ def about_of(host: str | None, app_version: str, labels: Mapping[str, str]) -> A
     named = re.sub(r"[^ -~]", "?", socket.gethostname())[:253] if host == "" else host or ""
     given = dict(labels) if isinstance(labels, Mapping) else labels
     told = {"host": named, "sdk": _sdk(), "app_version": app_version, "labels": given}
-    declared = {field.name: field.type for field in msgspec.structs.fields(About)}
+    declared = _types_of(About)
     for name, value in told.items():
         checked(name, value, declared[name])
     about = msgspec.convert(told, About)
@@ -303,7 +306,7 @@ def preferences_of(
         )
     given = {"consume_from": consume_from, "consume_from_ms": consume_from_ms or 0, **others}
     given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
-    declared = {field.name: field.type for field in msgspec.structs.fields(Heartbeat)}
+    declared = _types_of(Heartbeat)
     for name, value in given.items():
         checked(name, value, declared[name])
     return Preferences(subscriptions=subscriptions, **given)

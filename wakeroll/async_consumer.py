@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from confluent_kafka import Message
 
-from wakeroll.argument_checks import Topics
+from wakeroll.argument_checks import TopicChoice
 from wakeroll.call_thread import CallThread
 from wakeroll.callbacks import AsyncOnAssigned, AsyncOnEnded, ByQueue, QueueName, check_callback, is_async_function
 from wakeroll.client_settings import KafkaConfig
@@ -58,7 +58,7 @@ class AsyncConsumer:
     def __init__(
         self,
         group_id: str,
-        topics: Topics | None,
+        topics: TopicChoice | None,
         bootstrap: str | Iterable[str],
         *,
         pattern: str | None = None,
@@ -287,7 +287,7 @@ class AsyncConsumer:
         """Read a queue from this place on; see `Consumer.seek`."""
         await self._call(self._joined.seek, queue, offset, timeout)
 
-    async def subscribe(self, topics: Topics | None = None, *, pattern: str | None = None) -> None:
+    async def subscribe(self, topics: TopicChoice | None = None, *, pattern: str | None = None) -> None:
         """Subscribe these topics instead of those so far; see `Consumer.subscribe`."""
         await _beside(functools.partial(self._joined.subscribe, topics, pattern=pattern))
 

@@ -19,7 +19,7 @@ from confluent_kafka import Message
 from msgspec import Meta
 
 from wakeroll import argument_checks
-from wakeroll.argument_checks import Topics as TopicChoice
+from wakeroll.argument_checks import TopicChoice
 from wakeroll.broker_check import look
 from wakeroll.callbacks import ByQueue, OnAssigned, OnEnded, QueueName, check_callback, is_async_function
 from wakeroll.calls_at_work import Application, CallAtWork

@@ -2,7 +2,9 @@
 
 import os
 import re
+import secrets
 import stat
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,8 +58,6 @@ def read_keys(path: str | Path | None) -> Keys:
 
 def _read(path: str | Path) -> tuple[list[Key | ClientKey], list[str]]:
     """Return the keys of a file, and the fingerprints of lost ones."""
-    import tomllib
-
     try:
         entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeError) as error:
@@ -166,7 +166,7 @@ def replace_keys(path: Path, keys: Sequence[Key | ClientKey]) -> None:
 @contextmanager
 def _written(path: Path, keys: Sequence[Key | ClientKey]) -> Iterator[Path]:
     """Write keys to a file beside `path`, which is removed if it still has its name in the end."""
-    unfinished = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         unfinished.touch(mode=_FOR_OWNER, exist_ok=False)
         unfinished.write_text("\n".join(map(entry_of, keys)), encoding="utf-8")
@@ -222,7 +222,7 @@ def require_role(keys: Keys, role: Role) -> None:
 
 def new_signer(key: Key) -> Signer:
     """Return a signer with a new random id, which no shard has seen yet."""
-    return Signer(key, os.urandom(8).hex())
+    return Signer(key, secrets.token_hex(8))
 
 
 def client_key_for(keys: Iterable[ClientKey], group_id: str) -> ClientKey:
@@ -239,11 +239,11 @@ def client_key_for(keys: Iterable[ClientKey], group_id: str) -> ClientKey:
 
 def new_client_signer(key: ClientKey) -> ClientSigner:
     """Return a signer of a client's events with a new random id."""
-    return ClientSigner(key, os.urandom(8).hex())
+    return ClientSigner(key, secrets.token_hex(8))
 
 
 def _new_id(role: str, key_id: str | None) -> str:
-    key_id = f"{role}-{os.urandom(3).hex()}" if key_id is None else key_id
+    key_id = f"{role}-{secrets.token_hex(3)}" if key_id is None else key_id
     if not _KEY_ID.fullmatch(key_id):
         raise InvalidUsage(f"the id of the key is {key_id!r}; it must be 1 to 32 letters, digits, hyphens, underscores")
     return key_id
@@ -251,7 +251,7 @@ def _new_id(role: str, key_id: str | None) -> str:
 
 def _new_secret(algorithm: Algorithm) -> tuple[bytes, bytes]:
     """Return a random secret, and its public key if it has one."""
-    secret = os.urandom(SECRET_BYTES)
+    secret = secrets.token_bytes(SECRET_BYTES)
     return secret, _public_key_of(secret) if algorithm == "ed25519" else b""
 
 

@@ -221,8 +221,8 @@ class Holding:
             offset = held.least if starts_only else held.done
             if offset is not None:
                 self._left[held.give.queue] = offset if held.kept is None else min(offset, held.kept)
-        for queue in [*self._left][: max(len(self._left) - config.MAX_QUEUES, 0)]:
-            del self._left[queue]
+        while len(self._left) > config.MAX_QUEUES:
+            del self._left[next(iter(self._left))]
         return [held.following for held in removed if held.following]
 
     def clear(self, *, starts_only: bool = False) -> tuple[Queue, ...]:

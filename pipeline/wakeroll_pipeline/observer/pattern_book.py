@@ -34,7 +34,7 @@ class _Expression:
         except re2.error as error:
             reason = error.args[0]
             text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-            self.problem = f"pattern {pattern!r} is no expression of RE2: {text}"[:MAX_DETAIL]
+            self.problem = f"pattern {pattern!r} is no expression of RE2: {text}"
 
     def matching(self, topics: Iterable[str]) -> list[str]:
         """Return the topics whose whole names match; none if the pattern cannot be compiled."""
@@ -126,7 +126,5 @@ class PatternBook:
 
 def _matches(group_id: str, pattern: str, topics: list[str], problem: str) -> Matches:
     if len(topics) > MAX_TOPICS:
-        problem = f"pattern {pattern!r} matches {len(topics)} topics; only {MAX_TOPICS} of them are subscribed"[
-            :MAX_DETAIL
-        ]
+        problem = f"pattern {pattern!r} matches {len(topics)} topics; only {MAX_TOPICS} of them are subscribed"
     return Matches(group_id=group_id, pattern=pattern, topics=topics[:MAX_TOPICS], problem=problem[:MAX_DETAIL])
