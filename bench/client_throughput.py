@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer
@@ -160,19 +160,22 @@ def _run(connection: Connection, topic: str, messages: int) -> Usage:
     return meter.usage
 
 
+async def _all_of(consumer: AsyncIterable[object], messages: int) -> Usage:
+    meter, count = _Meter(messages), 0
+    async for _ in consumer:
+        count += 1
+        if count == 1:
+            meter.note(1)
+        elif count == messages:
+            meter.note(messages - 1)
+            break
+    return meter.usage
+
+
 def _async_for(connection: Connection, topic: str, messages: int) -> Usage:
     async def read() -> Usage:
-        meter = _Meter(messages)
         async with _async_joined(connection, topic) as consumer:
-            count = 0
-            async for _ in consumer:
-                count += 1
-                if count == 1:
-                    meter.note(1)
-                elif count == messages:
-                    meter.note(messages - 1)
-                    return meter.usage
-        raise AssertionError("the consumer was closed")
+            return await _all_of(consumer, messages)
 
     return asyncio.run(read())
 
@@ -225,24 +228,15 @@ def _bare_poll(connection: Connection, topic: str, messages: int) -> Usage:
 
 def _aiokafka(connection: Connection, topic: str, messages: int) -> Usage:
     async def read() -> Usage:
-        meter = _Meter(messages)
         consumer = AIOKafkaConsumer(bootstrap_servers=connection.bootstrap, enable_auto_commit=False)
         await consumer.start()
         try:
             partitions = [AioTopicPartition(topic, number) for number in range(QUEUES)]
             consumer.assign(partitions)
             await consumer.seek_to_beginning(*partitions)
-            count = 0
-            async for _ in consumer:
-                count += 1
-                if count == 1:
-                    meter.note(1)
-                elif count == messages:
-                    meter.note(messages - 1)
-                    return meter.usage
+            return await _all_of(consumer, messages)
         finally:
             await consumer.stop()
-        raise AssertionError("the consumer was stopped")
 
     return asyncio.run(read())
 

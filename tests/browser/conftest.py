@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.systems.coordinator_thread import Coordinator, coordinating
 from tests.support.systems.decision_sink import Sink
 from tests.support.systems.web_site import served
 from wakeroll.connection import Connection, Topics
-from wakeroll_pipeline.kafka.control_topics import ensure_topics
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -79,15 +78,11 @@ def open_page(browser: "Browser") -> Iterator[Callable[..., "Page"]]:
 @pytest.fixture(scope="module")
 def coordinator(broker) -> Iterator[Coordinator]:
     """The control plane of one module's tests, with topics of its own; its decisions are published."""
-    connection = Connection(broker.bootstrap, topics=Topics(f"page-{uuid.uuid4().hex[:6]}"))
-    ensure_topics(connection)
-    thread = Coordinator(connection)
-    thread.start()
-    sink = Sink(thread)
-    sink.start()
-    yield thread
-    sink.stop()
-    thread.stop()
+    with coordinating(Connection(broker.bootstrap, topics=Topics(f"page-{uuid.uuid4().hex[:6]}"))) as coordinator:
+        sink = Sink(coordinator)
+        sink.start()
+        yield coordinator
+        sink.stop()
 
 
 @pytest.fixture(scope="module")

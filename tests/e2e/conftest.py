@@ -5,22 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.systems.coordinator_thread import Coordinator, coordinating
 from tests.support.systems.decision_sink import Sink
 from wakeroll import Admin
 from wakeroll.connection import Connection, Topics
-from wakeroll_pipeline.kafka.control_topics import ensure_topics
 
 
 @pytest.fixture(scope="module")
 def coordinator(broker) -> Iterator[Coordinator]:
     """The control plane of one module's tests, with topics of its own."""
-    connection = Connection(broker.bootstrap, topics=Topics(f"plane-{uuid.uuid4().hex[:6]}"))
-    ensure_topics(connection)
-    thread = Coordinator(connection)
-    thread.start()
-    yield thread
-    thread.stop()
+    with coordinating(Connection(broker.bootstrap, topics=Topics(f"plane-{uuid.uuid4().hex[:6]}"))) as coordinator:
+        yield coordinator
 
 
 @pytest.fixture(scope="module")

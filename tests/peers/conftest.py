@@ -6,10 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.systems.coordinator_thread import Coordinator, coordinating
 from wakeroll import Consumer
 from wakeroll.connection import Connection, Topics
-from wakeroll_pipeline.kafka.control_topics import ensure_topics
 
 MESSAGES = 10
 """Messages in each partition of `topic`, with the values 0 to 9."""
@@ -17,12 +16,8 @@ MESSAGES = 10
 
 @pytest.fixture(scope="session")
 def coordinator(broker) -> Iterator[Coordinator]:
-    connection = Connection(broker.bootstrap, topics=Topics(f"peers-{uuid.uuid4().hex[:6]}"))
-    ensure_topics(connection)
-    thread = Coordinator(connection)
-    thread.start()
-    yield thread
-    thread.stop()
+    with coordinating(Connection(broker.bootstrap, topics=Topics(f"peers-{uuid.uuid4().hex[:6]}"))) as coordinator:
+        yield coordinator
 
 
 @pytest.fixture

@@ -280,15 +280,23 @@ class Coordinator(threading.Thread):
 
 
 @contextmanager
+def coordinating(connection: Connection) -> Iterator[Coordinator]:
+    """Create the control topics of a connection, and run a coordinator for them."""
+    ensure_topics(connection)
+    coordinator = Coordinator(connection)
+    coordinator.start()
+    try:
+        yield coordinator
+    finally:
+        coordinator.stop()
+
+
+@contextmanager
 def plane_of_its_own(folder: Path) -> Iterator[tuple[EmbeddedBroker, Coordinator]]:
     """A broker that a test may kill, with a coordinator."""
     with EmbeddedBroker(folder) as broker:
-        connection = Connection(broker.bootstrap)
-        ensure_topics(connection)
-        coordinator = Coordinator(connection)
-        coordinator.start()
         try:
-            yield broker, coordinator
+            with coordinating(Connection(broker.bootstrap)) as coordinator:
+                yield broker, coordinator
         finally:
-            coordinator.stop()
             gc.collect()  # closes admin clients, which have no method for it and would look for this broker for ever

@@ -1,6 +1,7 @@
 """The operator of a world: settings, strategies and resets, and what is put right before the calm."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
@@ -86,28 +87,22 @@ class Operator:
             ],
             by="ops",
         )
-        self._append(event)
-        if world.rng.random() < 0.3:
-            world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
+        self._append_maybe_twice(event, (0, 700, 5_000))
 
     def kick(self, name: str, keep_out_ms: int) -> None:
         """Kick a client, and keep it out for a time; maybe say it twice."""
         world = self._world
         event = self._kick(name, keep_out_ms=keep_out_ms, reason=world.rng.choice(("", "it is stuck")))
-        self._append(event)
+        self._append_maybe_twice(event, (0, 700, 5_000))
         if keep_out_ms:
             self._kept_out.add(name)
-        if world.rng.random() < 0.3:
-            world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
 
     def inspect(self, name: str) -> None:
         """Ask a client what it does; maybe say it twice."""
         self._requests += 1
         group_id, _, client_id = name.partition("/")
         event = Inspect(request_id=f"inspect-{self._requests}", group_id=group_id, client_id=client_id, by="ops")
-        self._append(event)
-        if self._world.rng.random() < 0.3:
-            self._world.after(self._world.rng.choice((0, 700)), self._append, event)
+        self._append_maybe_twice(event, (0, 700))
 
     def pause(self, group_id: str, length_ms: int) -> None:
         """Pause a group, and resume it after a while; maybe say each twice."""
@@ -133,9 +128,7 @@ class Operator:
             queues=world.rng.sample(queues, world.rng.randint(1, len(queues))),
             by="ops",
         )
-        self._append(event)
-        if world.rng.random() < 0.3:
-            world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
+        self._append_maybe_twice(event, (0, 700, 5_000))
 
     def _kick(self, name: str, **wanted: Any) -> Kick:
         self._requests += 1
@@ -166,6 +159,12 @@ class Operator:
 
     def _set(self, group_id: str, **settings: Any) -> None:
         self._append(Configure(group_id=group_id, **settings))
+
+    def _append_maybe_twice(self, event: GroupEvent, later_ms: Sequence[int]) -> None:
+        """Append an event, and maybe again, so much later."""
+        self._append(event)
+        if self._world.rng.random() < 0.3:
+            self._world.after(self._world.rng.choice(later_ms), self._append, event)
 
     def _append(self, event: GroupEvent | Level) -> None:
         self._waiting.append(event)
