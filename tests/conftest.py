@@ -1,5 +1,6 @@
 """What tests of several folders share."""
 
+import gc
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -125,8 +126,10 @@ def wakeroll(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[
     It returns the exit code, and what stands on standard output and on standard error.
     """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    gc.collect()  # ends the admin clients of earlier tests, which complain here about brokers that have been stopped
 
     def wakeroll(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
         try:
             code = run_app(arguments)
         except SystemExit as end:  # how Typer ends

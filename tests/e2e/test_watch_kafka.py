@@ -123,10 +123,12 @@ def test_each_rebalance_is_on_record_with_its_reason_while_members_come_and_go(s
 
 def test_the_first_start_reads_the_past_and_a_restart_goes_on_without_a_gap_or_a_repetition(scene, watch):
     began_ms = int(time.time() * 1_000)
-    with scene.member("a", **COOPERATIVE), scene.member("b", **COOPERATIVE) as second:
-        scene.settle(2)
-        second.stop()
-        scene.settle(1)
+    with scene.member("a", **COOPERATIVE):
+        scene.settle(1)  # Kafka records no generation that another one overtakes before its leader has assigned it
+        with scene.member("b", **COOPERATIVE) as second:
+            scene.settle(2)
+            second.stop()
+            scene.settle(1)
         with watch.running():
             agree(watch, scene, 1)
         past = watch.rows("select epoch, trigger, at_ms from rebalances order by epoch")
