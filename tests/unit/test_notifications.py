@@ -4,6 +4,9 @@ import base64
 import hashlib
 import hmac
 import json
+import shutil
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,6 +24,8 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.answer_schemas import answer_schemas
 from wakeroll_pipeline.live.verdicts import KINDS, Finding, Kind
 from wakeroll_pipeline.live.view_structs import GroupSummary, GroupsView, Health, Notice
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import HOST, free_ports
 from wakeroll_pipeline.notify import notifying, webhooks
 from wakeroll_pipeline.notify.causes import Causes, Memory, Notification
 from wakeroll_pipeline.notify.notification_forms import Sender, body_of
@@ -28,6 +33,7 @@ from wakeroll_pipeline.notify.notify_file import URGENT, Rules, Silence, Webhook
 from wakeroll_pipeline.notify.notifying import Notifying
 from wakeroll_pipeline.notify.webhooks import MOST_AT_ONCE, WebhookThread, signed_headers
 
+ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
 HOOK = Webhook(name="ops", url="https://ops.example/hook")
 RULES = Rules(webhooks=(HOOK,))
 S = 1_000
@@ -563,3 +569,63 @@ def test_alertmanager_hears_again_of_what_lasts(receiver, tmp_path, monkeypatch)
     assert len([one for one in bodies if isinstance(one, dict)]) == 1
     starts = {alert["startsAt"] for one in bodies if isinstance(one, list) for alert in one}
     assert len(starts) == 1
+
+
+@contextmanager
+def alertmanager(folder: Path, receiver: Receiver) -> Iterator[str]:
+    """A real Alertmanager, which sends what it receives on; its address."""
+    assert ALERTMANAGER
+    config = {
+        "route": {
+            "receiver": "on-call",
+            "group_by": ["alertname", "group"],
+            "group_wait": "0s",
+            "group_interval": "1s",
+        },
+        "receivers": [{"name": "on-call", "webhook_configs": [{"url": receiver.url}]}],
+    }
+    (folder / "alertmanager.yml").write_text(json.dumps(config))  # JSON is YAML
+    [port] = free_ports(1)
+    command = [
+        ALERTMANAGER,
+        f"--config.file={folder / 'alertmanager.yml'}",
+        f"--storage.path={folder / 'alerts'}",
+        f"--web.listen-address={HOST}:{port}",
+        "--cluster.listen-address=",
+    ]
+    with Child("alertmanager", command, log=folder / "alertmanager.log"):
+        url = f"http://{HOST}:{port}"
+        wait_until(lambda: is_ready(f"{url}/-/ready"), "Alertmanager answers")
+        yield url
+
+
+def is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return answer.status == 200
+    except urllib.error.URLError:
+        return False
+
+
+def alerts_of(receiver: Receiver) -> list[dict[str, Any]]:
+    return [alert for _, body in tuple(receiver.received) for alert in json.loads(body)["alerts"]]
+
+
+@pytest.mark.skipif(not ALERTMANAGER, reason="Alertmanager (Debian package prometheus-alertmanager) is not installed")
+def test_a_real_alertmanager_takes_what_begins_and_resolves_what_ends(receiver, tmp_path, monkeypatch):
+    monkeypatch.setattr(notifying, "LOOK_S", 0.02)
+    groups = [group("billing", "stalled", "orders-3 stands"), group("audit")]
+    with alertmanager(tmp_path, receiver) as url:
+        hook = f'[[webhooks]]\nname = "am"\nformat = "alertmanager"\nurl = "{url}/api/v2/alerts"\n'
+        with notified(tmp_path, written(tmp_path, f'holds = "0s"\n{hook}'), groups):
+            wait_until(lambda: alerts_of(receiver), "somebody is called")
+            groups[0] = group("billing")
+            wait_until(lambda: alerts_of(receiver)[-1]["status"] == "resolved", "the call ends")
+    began, ended = alerts_of(receiver)[0], alerts_of(receiver)[-1]
+    labels = {"alertname": "WakerollGroup", "deployment": SENDER.deployment, "group": "billing", "verdict": "stalled"}
+    assert (began["status"], began["labels"], began["annotations"]["description"]) == (
+        "firing",
+        labels,
+        "orders-3 stands",
+    )
+    assert (ended["labels"], ended["startsAt"]) == (labels, began["startsAt"])
