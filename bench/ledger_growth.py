@@ -21,7 +21,8 @@ from wakeroll_model.rows import RECORDED, SNAPSHOTS
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.jobs.snapshot_schedule import BYTES_PER_RECORD
 from wakeroll_pipeline.ledger.compaction import compact
-from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables
 from wakeroll_pipeline.operators.ledger_rows import KafkaRecord
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink

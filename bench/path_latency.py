@@ -27,7 +27,7 @@ from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import DECISIONS
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.local_system import READY_S, LocalSystem

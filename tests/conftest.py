@@ -108,13 +108,13 @@ def eras(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cut(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, days: Path) -> Path:
+def cut(tmp_path_factory: pytest.TempPathFactory, days: Path) -> Path:
     """The same as `days`, of which upkeep has deleted the first day: nobody writes to it."""
     from tests.support.ledgers import forget_the_first_day, three_days
 
     def write(home: Path) -> None:
         shutil.copytree(days, home / "warehouse")
-        forget_the_first_day(request.getfixturevalue("engine").newSession(), home / "warehouse", three_days())
+        forget_the_first_day(home / "warehouse", three_days())
 
     return written_once(tmp_path_factory, "cut", write) / "warehouse"
 

@@ -17,7 +17,7 @@ from tests.support.suspended_writers import rows_in
 from tests.support.systems.table_writer import STEPS, make_tables, settings_of
 from tests.support.waiting import wait_until
 from wakeroll_model.rows import EVENTS
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 
 SUSPENSIONS = int(os.environ.get("SUSPENSIONS", "40"))
 

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.support.systems.coordinator_scenes import COOPERATIVE, PROTOCOLS, RANGE, Scene
 from tests.support.systems.kafka_requests import QuickMember
 from tests.support.waiting import PATIENCE_S, wait_until
-from wakeroll.connection import Connection, Topics
+from wakeroll.connection import Connection
 from wakeroll_model.coordinator_log.kafka_group import KafkaGroup
 from wakeroll_model.coordinator_log.kafka_names import group_name
 from wakeroll_model.queue import Queue
@@ -26,7 +26,7 @@ from wakeroll_pipeline.kafka_watch.watched_ledger import WatchedLedger
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.questions.explain import explain
-from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.e2e
 
@@ -38,7 +38,8 @@ class Watch:
 
     def __init__(self, bootstrap: str, home: Path, groups: str) -> None:
         self._connection = Connection(bootstrap)
-        self.warehouse = Place.of(home / "warehouse")
+        self._settings = Settings(home=str(home), partitions=4)
+        self.warehouse = self._settings.warehouse
         self._rules = WatchRules(groups=re.compile(groups))
         self.ledger: WatchedLedger
 
@@ -46,7 +47,7 @@ class Watch:
     def running(self) -> Iterator[None]:
         """Run the watch as a thread; at the end, all that was there at its start is on record."""
         stop = threading.Event()
-        self.ledger = WatchedLedger(self.warehouse, Topics(), 4)
+        self.ledger = WatchedLedger(self._settings)
         watcher = GroupWatcher(self._connection, self.ledger, self._rules)
         thread = threading.Thread(target=watcher.run, args=(stop,), name="watcher", daemon=True)
         thread.start()

@@ -24,7 +24,7 @@ from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.live.ledger_reader import newest_snapshots
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.ports import free_ports

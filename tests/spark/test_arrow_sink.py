@@ -14,7 +14,8 @@ from wakeroll_model.rows import EVENTS, EventRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.compaction import compact
 from wakeroll_pipeline.ledger.expired_versions import delete_expired
-from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables
 from wakeroll_pipeline.recovery.checkpoint_state import number_of_recording
 from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.settings import Settings

@@ -19,7 +19,8 @@ from wakeroll_pipeline.cli.waits import waits_columns, waits_of
 from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
-from wakeroll_pipeline.ledger.tables import ensure_tables, open_views, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
 from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.recovery.checkpoint_state import read_shards
 from wakeroll_pipeline.settings import Settings

@@ -12,7 +12,8 @@ from wakeroll_model.replay import encode_decision
 from wakeroll_model.rows import RECORDED, TABLES
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.ledger.delta_files import is_delta
-from wakeroll_pipeline.ledger.tables import ensure_tables, open_views, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
 
 pytestmark = pytest.mark.spark
 

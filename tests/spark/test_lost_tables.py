@@ -16,7 +16,8 @@ from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.delta_files import files_of, open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.proven_rows import chain_of
-from wakeroll_pipeline.ledger.tables import open_views, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import open_views
 from wakeroll_pipeline.questions.quality.chain_check import broken_chain
 from wakeroll_pipeline.recovery.lost_tables import lost_tables, refuse_lost_tables
 from wakeroll_pipeline.recovery.restore_plan import prepare_restore

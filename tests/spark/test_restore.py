@@ -22,7 +22,8 @@ from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
-from wakeroll_pipeline.ledger.tables import open_views, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import open_views
 from wakeroll_pipeline.operators.shard_operator import Counts
 from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
 from wakeroll_pipeline.recovery.batch_files import discard_incomplete

@@ -13,7 +13,7 @@ from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.jobs.recording_part import Recording
 from wakeroll_pipeline.jobs.supervise import stop_between_batches
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.recovery.snapshots import newest_number, newest_snapshots
 from wakeroll_pipeline.runtime.process_locks import process_locks

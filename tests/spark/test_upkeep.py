@@ -24,7 +24,8 @@ from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, forget, past_of
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
-from wakeroll_pipeline.ledger.tables import ensure_tables, open_views, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
 from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows
 from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
 from wakeroll_pipeline.settings import Settings
@@ -143,9 +144,9 @@ def test_nothing_goes_without_a_snapshot_to_begin_with(spark, kept, monkeypatch)
     monkeypatch.setattr("wakeroll_pipeline.ledger.retention.READABLE", range(VERSION + 1, VERSION + 2))
     before = {table.name: rows_of(spark, table.name) for table in RECORDED}
 
-    past = past_of(spark, kept.warehouse, three_days().now_ms + 100 * DAY_MS, DAY_MS, DAY_MS)
+    past = past_of(kept.warehouse, three_days().now_ms + 100 * DAY_MS, DAY_MS, DAY_MS)
     for table in RECORDED:
-        forget(spark, kept.warehouse, table, past)
+        forget(kept.warehouse, table, past)
     open_views(spark, kept.warehouse)
 
     assert past.begins == {}
@@ -173,7 +174,7 @@ def test_a_group_that_was_forgotten_and_a_client_that_left_say_no_last_words(spa
     ]
     append(spark.createDataFrame(rows, schema_of(DECISIONS.row)), path_of(tmp_path, DECISIONS))
 
-    forget(spark, tmp_path, DECISIONS, Past({("wakeroll.groups", 0): 100}, DAY_MS, DAY_MS))
+    forget(tmp_path, DECISIONS, Past({("wakeroll.groups", 0): 100}, DAY_MS, DAY_MS))
 
     left = spark.read.format("delta").load(str(path_of(tmp_path, DECISIONS))).select("seq").collect()
     assert sorted(row.seq for row in left) == [2, 6, 8, 9]
@@ -203,7 +204,7 @@ def test_what_was_decided_last_is_kept_whatever_its_log_time(spark, tmp_path):
     ]
     append(spark.createDataFrame(rows, schema_of(DECISIONS.row)), path_of(tmp_path, DECISIONS))
 
-    forget(spark, tmp_path, DECISIONS, Past({("wakeroll.groups", 0): 100}, DAY_MS, DAY_MS))
+    forget(tmp_path, DECISIONS, Past({("wakeroll.groups", 0): 100}, DAY_MS, DAY_MS))
 
     left = spark.read.format("delta").load(str(path_of(tmp_path, DECISIONS))).select("shard", "seq").collect()
     assert sorted(tuple(row) for row in left) == [
@@ -225,7 +226,7 @@ def test_of_older_snapshots_the_last_of_each_day_is_kept(spark, tmp_path):
     ]
     append(spark.createDataFrame(rows, schema_of(SNAPSHOTS.row)), path_of(tmp_path, SNAPSHOTS))
 
-    forget(spark, tmp_path, SNAPSHOTS, Past({("wakeroll.groups", 0): 7}, DAY_MS, DAY_MS, keep_snapshots=1))
+    forget(tmp_path, SNAPSHOTS, Past({("wakeroll.groups", 0): 7}, DAY_MS, DAY_MS, keep_snapshots=1))
 
     left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("era", "offset").collect()
     assert sorted(row.offset for row in left if row.era == 1) == [7, 11, 15, 16, 17, 18, 19]
@@ -240,7 +241,7 @@ def test_older_snapshots_of_a_busy_shard_are_a_bounded_number_of_records_apart(s
     rows = [("wakeroll.groups", 0, offset, 1, VERSION, at_ms, bytearray(b"state"), None) for offset, at_ms in taken]
     append(spark.createDataFrame(rows, schema_of(SNAPSHOTS.row)), path_of(tmp_path, SNAPSHOTS))
 
-    forget(spark, tmp_path, SNAPSHOTS, Past({}, 0, 0, keep_snapshots=1))
+    forget(tmp_path, SNAPSHOTS, Past({}, 0, 0, keep_snapshots=1))
 
     left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("offset").collect()
     assert sorted(row.offset // step for row in left) == [4, 9, 14, 17, 100]
@@ -254,7 +255,7 @@ def test_the_newest_snapshots_of_a_shard_are_kept_however_old_they_are(spark, tm
     ]
     append(spark.createDataFrame(rows, schema_of(SNAPSHOTS.row)), path_of(tmp_path, SNAPSHOTS))
 
-    forget(spark, tmp_path, SNAPSHOTS, Past({}, 0, 0, keep_snapshots_ms=60_000, keep_snapshots=4))
+    forget(tmp_path, SNAPSHOTS, Past({}, 0, 0, keep_snapshots_ms=60_000, keep_snapshots=4))
 
     left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("offset").collect()
     assert sorted(row.offset for row in left) == [5, 6, 7, 8]
@@ -271,7 +272,7 @@ def test_no_record_is_deleted_that_only_a_damaged_snapshot_makes_superfluous(spa
     ]
     write_ledger(spark, tmp_path / "damaged", story)
 
-    sound, damaged = (past_of(spark, tmp_path / name, story.now_ms, DAY_MS, DAY_MS) for name in ("sound", "damaged"))
+    sound, damaged = (past_of(tmp_path / name, story.now_ms, DAY_MS, DAY_MS) for name in ("sound", "damaged"))
 
     assert sound.begins["wakeroll.groups", 0] == first
     assert sound.begins == damaged.begins | {("wakeroll.groups", 0): first}
@@ -310,7 +311,7 @@ def test_a_round_of_upkeep_looks_after_every_table(spark, days, kept, tmp_path):
     """One step at a time; between two of them rows may be appended."""
     settings = Settings(home=str(tmp_path), upkeep_interval_ms=1_000)
     shutil.copytree(days, settings.warehouse)
-    upkeep = Upkeep(spark, settings)
+    upkeep = Upkeep(settings)
 
     def few() -> bool:
         upkeep.step()
@@ -351,9 +352,9 @@ def test_a_stopped_ledger_loses_its_old_rows_by_a_command(spark, days, kept, wak
     assert code == 0, out
 
 
-def test_a_step_that_fails_is_a_warning(spark, tmp_path, caplog):
+def test_a_step_that_fails_is_a_warning(tmp_path, caplog):
     """The record of decisions goes on, whatever becomes of its files."""
-    upkeep = Upkeep(spark, Settings(home=str(tmp_path), upkeep_interval_ms=1_000))  # there are no tables
+    upkeep = Upkeep(Settings(home=str(tmp_path), upkeep_interval_ms=1_000))  # there are no tables
 
     def warned() -> bool:
         upkeep.step()

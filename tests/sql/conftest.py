@@ -34,7 +34,7 @@ def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         warehouse, story = home / "warehouse", a_long_life()
         chains, session = Chains(warehouse), request.getfixturevalue("engine").newSession()
         write_ledger(session, warehouse, story, BATCHES, chains)
-        forget_the_first_day(session, warehouse, story, chains)
+        forget_the_first_day(warehouse, story, chains)
 
     return written_once(tmp_path_factory, "long", write)
 

@@ -13,7 +13,8 @@ from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb, in_spar
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, has_era
 from wakeroll_pipeline.ledger.ledger import Row
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
-from wakeroll_pipeline.ledger.tables import open_views, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import open_views
 from wakeroll_pipeline.ledger.view_queries import ERA, VIEWS, declared_views
 
 pytestmark = pytest.mark.spark

@@ -187,7 +187,7 @@ def test_retention_keeps_what_was_decided_last(spark, eras, story, tmp_path):
     open_views(session, eras)
     before = {table.name: session.table(table.name).count() for table in RECORDED}
 
-    forget_the_first_day(session, warehouse, story)
+    forget_the_first_day(warehouse, story)
 
     open_views(session, warehouse)
     check_views(story, lambda sql: [tuple(row) for row in session.sql(sql).collect()])

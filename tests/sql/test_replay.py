@@ -21,7 +21,8 @@ from wakeroll_model.shard_state import VERSION
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
-from wakeroll_pipeline.ledger.tables import open_views, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import open_views
 from wakeroll_pipeline.questions.replay_here import replay_here
 from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
 

@@ -45,7 +45,8 @@ from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.retention import DAY_MS, forget, past_of
 from wakeroll_pipeline.ledger.schemas import schema_of
-from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage.parquet_files import STATES
 
@@ -632,7 +633,7 @@ def write_ledger(
         frame.write.format("delta").mode("append").save(str(path_of(warehouse, SNAPSHOTS)))
 
 
-def forget_the_first_day(spark: SparkSession, warehouse: Path, story: Story, chains: Chains | None = None) -> None:
+def forget_the_first_day(warehouse: Path, story: Story, chains: Chains | None = None) -> None:
     """Let upkeep delete what is old of a ledger, where only a day is kept; with `chains`, they have lines about it."""
 
     def rewriting(table: Table, ends: Mapping[str, int]) -> AbstractContextManager[None]:
@@ -640,9 +641,9 @@ def forget_the_first_day(spark: SparkSession, warehouse: Path, story: Story, cha
             return nullcontext()
         return chains.rewriting(table, ends, "older than the retention", ArrowSink().append)
 
-    past = past_of(spark, warehouse, story.now_ms, DAY_MS, DAY_MS)
+    past = past_of(warehouse, story.now_ms, DAY_MS, DAY_MS)
     for table in TABLES.values():
-        forget(spark, warehouse, table, past, rewriting)
+        forget(warehouse, table, past, rewriting)
 
 
 def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dict[tuple[object, ...], int]:

@@ -25,7 +25,7 @@ from wakeroll_model.lease_contender import Contender
 from wakeroll_model.lease_log import decode, encode
 from wakeroll_model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.recovery import write_turn
 from wakeroll_pipeline.recovery.checkpoint_state import last_batch, progress_of
 from wakeroll_pipeline.recovery.write_turn import WriteTurn

@@ -241,7 +241,7 @@ def test_upkeep_writes_each_complete_day_once_without_spark(tmp_path):
     assert missing_days(settings.warehouse) == [FIRST, SECOND]
 
     for _ in range(2):
-        report = maintain(settings, pytest.fail, pytest.fail)  # type: ignore[arg-type]
+        report = maintain(settings, pytest.fail)  # type: ignore[arg-type]
         assert report.failures == []
 
     assert sorted((row["day"], row["group_id"]) for row in stored(settings.warehouse.path)) == [
@@ -263,7 +263,7 @@ def test_no_row_is_deleted_while_the_facts_of_its_day_cannot_be_written(tmp_path
     for file in (settings.warehouse.path / "daily_facts").glob("*.parquet"):
         file.unlink()
 
-    report = maintain(settings, pytest.fail, pytest.fail)  # type: ignore[arg-type]
+    report = maintain(settings, pytest.fail)  # type: ignore[arg-type]
 
     assert [failure.step for failure in report.failures] == ["write the daily facts"]
 

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,16 +56,12 @@ def settings(sound: Path, tmp_path: Path) -> Settings:
     return settings
 
 
-def no_session() -> AbstractContextManager[object]:
-    raise AssertionError("no row is old, so no Spark session is needed")
-
-
 def forget_nothing(_folder: Path, _before_ms: int) -> None:
     raise AssertionError("no result is old")
 
 
 def maintained(settings: Settings, *, newest_only: bool = False) -> Report:
-    return maintain(settings, no_session, forget_nothing, newest_only=newest_only)  # type: ignore[arg-type]
+    return maintain(settings, forget_nothing, newest_only=newest_only)
 
 
 def code_of(arguments: list[str]) -> object:

@@ -2,21 +2,28 @@
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from tests.support.waiting import wait_until
 from wakeroll.connection import Topics
 from wakeroll_model.coordinator_log.coordinator_records import CoordinatorRecord, read_record
 from wakeroll_model.coordinator_log.kafka_events import Progress, Source
 from wakeroll_model.coordinator_log.record_events import event_of, ids_of
+from wakeroll_model.rows import RECORDED, SNAPSHOTS
+from wakeroll_pipeline.kafka_watch import watched_ledger
 from wakeroll_pipeline.kafka_watch.commit_sampling import CommitSampler, RawRecord
 from wakeroll_pipeline.kafka_watch.watched_ledger import Told, WatchedLedger
+from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.questions.replay_here import replay_here
+from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage.place import Place
 from wakeroll_pipeline.storage.small_files import StorageFailed
@@ -53,12 +60,12 @@ def told() -> Iterator[Told]:
     yield Told(read[-1][0].at_ms, Progress(next_offsets={"0": 70, "1": 80, "2": 90}))
 
 
-def opened(home: Path) -> WatchedLedger:
-    return WatchedLedger(Place.of(home), Topics(), PARTITIONS)
+def opened(home: Path, **settings: int) -> WatchedLedger:
+    return WatchedLedger(Settings(home=str(home), partitions=PARTITIONS, **settings))
 
 
 def rows(home: Path, query: str) -> list[tuple[object, ...]]:
-    with duck_ledger(home) as ledger:
+    with duck_ledger(home / "warehouse") as ledger:
         return [tuple(row) for row in ledger.stream(query)]
 
 
@@ -83,10 +90,10 @@ def test_the_history_has_kafka_s_times_and_replays_to_the_same_decisions(whole):
     assert first_ms <= begin_ms <= end_ms <= last_ms
     groups = {"range", "cooperative", "consumer", "static-range", "static-consumer", "mixed", "expression", "sharing"}
     assert {name for (name,) in rows(whole, "select distinct group_id from rebalances")} == groups
-    model = read_ledger(Place.of(whole), Topics(), PARTITIONS)
+    model = read_ledger(Place.of(whole / "warehouse"), Topics(), PARTITIONS)
     assert set(model.names()) == {*groups, "transactional"}
     assert model.now_ms == last_ms
-    with duck_ledger(whole) as ledger:
+    with duck_ledger(whole / "warehouse") as ledger:
         done = replay_here(ledger, PARTITIONS, Period())
     assert {(one.differences, one.not_recorded, one.unknown) for one in done} == {(0, 0, 0)}
     assert [(sum(one.compared for one in done),)] == rows(whole, "select count(*) from decisions")
@@ -150,3 +157,48 @@ def test_commits_are_sampled_and_come_before_the_next_generation_of_their_group(
     assert list(sampler.take(commit(1_000, b"b", b"t", 10))) == [[first[1]]]
     assert list(sampler.take_all()) == [[commit(1_000, b"b", b"t", 10)]]
     assert sampler.skipped == 1
+
+
+DAY_MS = 86_400_000
+CURRENT = "select group_id, topic, queue_id, client_id, epoch from current_assignments order by all"
+
+
+def test_upkeep_bounds_the_tables_of_a_watch_that_never_ends(tmp_path, monkeypatch):
+    """A watch is a service: small files become few, and rows older than the retention go, without a stop.
+
+    Each append adds a file of events: that must not keep upkeep from the other tables.
+    """
+    events, now_ms = list(told()), round(time.time() * 1_000)
+    ledger, third, appends = opened(tmp_path), len(events) // 3, 0
+    with monkeypatch.context() as often:
+        often.setattr(watched_ledger, "SNAPSHOT_S", 0.0)
+        for days, some in ((50, events[:third]), (45, events[third : 2 * third]), (1, events[2 * third :])):
+            began_ms = some[0].at_ms
+            moved = [structs.replace(one, at_ms=now_ms - days * DAY_MS + one.at_ms - began_ms) for one in some]
+            for first in range(0, third, 8):
+                ledger.append(moved[first : first + 8])
+                appends += 1
+    ledger.close()
+    before, ledger = rows(tmp_path, CURRENT), opened(tmp_path, upkeep_interval_ms=1_000)
+
+    def is_done() -> bool:
+        nonlocal appends
+        appends += 1
+        ledger.append([structs.replace(events[-1], at_ms=now_ms)])  # the progress, as every append has it
+        [(old,)] = rows(tmp_path, f"select count(*) from events where at_ms < {now_ms - 46 * DAY_MS}")
+        of_events, *others = numbers_of_files(tmp_path)
+        # The records behind the newest snapshot but one of a shard stay, however old they are.
+        return old < third / 10 and of_events < appends / 2 and max(others) <= 2
+
+    wait_until(is_done, "the oldest rows are gone, and the files are few", state=lambda: numbers_of_files(tmp_path))
+    ledger.close()
+    assert rows(tmp_path, CURRENT) == before != []
+    with duck_ledger(tmp_path / "warehouse") as whole:
+        done = replay_here(whole, PARTITIONS, Period())
+    assert {(one.differences, one.unknown) for one in done} == {(0, 0)}
+    assert opened(tmp_path).next_offsets == {0: 70, 1: 80, 2: 90}
+
+
+def numbers_of_files(home: Path) -> list[int]:
+    """Return the number of files of the newest version of each table that grows."""
+    return [len(open_delta(Place.of(home / "warehouse" / table.name)).file_uris()) for table in (*RECORDED, SNAPSHOTS)]

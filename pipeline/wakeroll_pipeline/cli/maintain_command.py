@@ -1,7 +1,6 @@
 """The `maintain` command: upkeep of everything that grows, for a ledger that no process writes."""
 
 import logging
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ from rich.table import Table
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import missing_extra
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
-from wakeroll_pipeline.cli.open_ledger import reading, session, warehouse_of
+from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
 from wakeroll_pipeline.cli.options import AsJson, NamedBrokerOptions
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
@@ -60,7 +59,7 @@ def maintain(
         if dry_run:
             done = plan(settings, _forget_results)
         else:
-            done = carry_out(settings, partial(session, settings, out), _forget_results, newest_only=newest_only)
+            done = carry_out(settings, _forget_results, newest_only=newest_only)
     code = _code_of(done, warehouse)
     if as_json:
         write_document(

@@ -77,7 +77,7 @@ def watch_kafka(
     connection = settings.connection
     stop = StopSignals().asked
     with only_one(record_lock(settings), "writes these tables"), login_watched(connection, stop):
-        ledger = WatchedLedger(settings.warehouse, connection.topics, settings.partitions)
+        ledger = WatchedLedger(settings)
         watcher = GroupWatcher(connection, ledger, rules)
         if serve:
             _serve(settings, port, watcher, stop)

@@ -8,7 +8,7 @@ from wakeroll_model.decision_order import without_era
 from wakeroll_model.rows import DIVERGENCES, DivergenceRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.chains import Chains
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.operators.decision_comparer import DecisionComparer, Difference, Seen
 from wakeroll_pipeline.operators.ledger_rows import ReadDecision
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink

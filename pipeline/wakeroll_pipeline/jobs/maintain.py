@@ -4,27 +4,26 @@ The tables are changed only while no other process writes them: beside a `run`, 
 left alone. The other parts can be cleaned at any time.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
-from pyspark.sql import SparkSession
 
 from wakeroll.epoch_ms import now_ms
-from wakeroll_model.rows import EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
+from wakeroll_model.rows import RECORDED, TABLES, Table
 from wakeroll_pipeline.jobs.maintained_parts import ForgetResults, Kind, parts_of
 from wakeroll_pipeline.ledger.chains import Chains
-from wakeroll_pipeline.ledger.compaction import NotCompacted, compact, small_files_of
+from wakeroll_pipeline.ledger.compaction import compact, small_files_of
 from wakeroll_pipeline.ledger.daily_facts import missing_days, write_day
-from wakeroll_pipeline.ledger.delta_files import bounds_of, is_delta, open_delta, sizes_of
+from wakeroll_pipeline.ledger.delta_files import bounds_of, is_delta, open_delta
 from wakeroll_pipeline.ledger.expired_versions import delete_expired, expired_of
+from wakeroll_pipeline.ledger.file_rewrites import NotRewritten
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.maintenance import Upkeep
 from wakeroll_pipeline.ledger.retention import kept_from
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.ledger.table_damage import problem_in
-from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.deciding_queries import RECORD
 from wakeroll_pipeline.runtime.process_lock import Locked, only_one
@@ -75,13 +74,7 @@ class Report(NamedTuple):
     failures: Sequence[Failure] = ()
 
 
-Session = Callable[[], AbstractContextManager[SparkSession]]
-"""Provides a Spark session for a block."""
-
-
-def maintain(
-    settings: Settings, session: Session, forget_results: ForgetResults, *, newest_only: bool = False
-) -> Report:
+def maintain(settings: Settings, forget_results: ForgetResults, *, newest_only: bool = False) -> Report:
     """Look after everything that grows: rows, files and logs of the tables, marts, results, checkpoints.
 
     A crash in between is harmless: the next call finds the rest. Beside a process that writes the tables, these are
@@ -89,7 +82,6 @@ def maintain(
 
     Args:
         settings: settings of the deployment.
-        session: provides a Spark session; called only if rows may be older than the retention.
         forget_results: deletes old results of `check`.
         newest_only: delete all versions of the tables but the newest; a query that works meanwhile may fail.
 
@@ -105,7 +97,7 @@ def maintain(
         with only_one(settings.lock_file(settings.warehouse / "maintain.lock"), _MAINTAINS):
             try:
                 with process_locks(settings, [RECORD]) as locks:
-                    of_tables = _maintain_tables(settings, session, locks, newest_only=newest_only)
+                    of_tables = _maintain_tables(settings, locks, newest_only=newest_only)
                 done += of_tables.parts
                 failures += of_tables.failures
             except Locked as other:
@@ -153,7 +145,7 @@ def plan(settings: Settings, forget_results: ForgetResults) -> Report:
     return Report(planned)
 
 
-def _maintain_tables(settings: Settings, session: Session, locks: ProcessLocks, *, newest_only: bool) -> Report:
+def _maintain_tables(settings: Settings, locks: ProcessLocks, *, newest_only: bool) -> Report:
     """Look after the tables, while this process has the lock to write them."""
     tables = _tables(settings)
     before = {table.name: small_files.files(path_of(settings.warehouse, table)) for table in tables}
@@ -174,16 +166,14 @@ def _maintain_tables(settings: Settings, session: Session, locks: ProcessLocks, 
             write_day(settings.warehouse, day, settings.keep_versions_ms, now_ms())
     except (DeltaError, UnreadableTable, StorageFailed, OSError) as error:
         failures.append(Failure("write the daily facts", error))  # and the rows stay that they are computed from
-    if not failures and _may_have_old_rows(settings):
-        with session() as spark:
-            upkeep = Upkeep(
-                spark,
-                settings,
-                rewriting=lambda table, ends: chains.rewriting(table, ends, "older than the retention", append),
-                tables=tables,
-            )
-            turn.confirm()
-            failures += [Failure(step, error) for step, error in upkeep.delete_old_rows().items()]
+    if not failures:
+        upkeep = Upkeep(
+            settings,
+            rewriting=lambda table, ends: chains.rewriting(table, ends, "older than the retention", append),
+            tables=tables,
+        )
+        turn.confirm()
+        failures += [Failure(step, error) for step, error in upkeep.delete_old_rows().items()]
     done = []
     for table in tables:
         folder = path_of(settings.warehouse, table)
@@ -193,26 +183,10 @@ def _maintain_tables(settings: Settings, session: Session, locks: ProcessLocks, 
                 turn.confirm()
             keep = (0, now_ms(), 0) if newest_only else (settings.keep_versions_ms, now_ms())
             delete_expired(folder, *keep)
-        except (DeltaError, NotCompacted, StorageFailed, OSError) as error:
+        except (DeltaError, NotRewritten, StorageFailed, OSError) as error:
             failures.append(Failure(f"combine and clean the files of {table.name}", error))
         done.append(_maintained(table.name, "table", before[table.name], small_files.files(folder)))
     return Report(done, (), failures)
-
-
-def _may_have_old_rows(settings: Settings) -> bool:
-    """Return whether the retention may find something to delete: without that, no Spark session needs to start."""
-    for table in (EVENTS, SNAPSHOTS):
-        folder = path_of(settings.warehouse, table)
-        if not is_delta(folder):
-            continue
-        delta = open_delta(folder)
-        bounds = bounds_of(delta, table.at)
-        if bounds is None:
-            return bool(sizes_of(delta))  # a file of an earlier release has no statistics
-        from_ms = kept_from(EVENTS, now_ms(), settings.keep_events_ms, settings.keep_decisions_ms)
-        if bounds[0] < (from_ms if table is EVENTS else bounds[1] - settings.keep_snapshots_ms):
-            return True
-    return False
 
 
 def _tables(settings: Settings) -> list[Table]:

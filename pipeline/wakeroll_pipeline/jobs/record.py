@@ -17,7 +17,8 @@ from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.batches import Batch, newest_number
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.maintenance import Report, Upkeep
-from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import ensure_tables
 from wakeroll_pipeline.operators.ledger_rows import (
     NOWHERE,
     KafkaRecord,
@@ -84,7 +85,6 @@ def start(
     write = writer(settings.warehouse, connection.topics, turn.number, diverged, recorded, chains)
     append = ArrowSink(turn.number).append
     upkeep = Upkeep(
-        spark,
         settings,
         report,
         lambda table, ends: chains.rewriting(table, ends, "older than the retention", append),

@@ -22,7 +22,7 @@ from wakeroll_pipeline.ledger.losses import Loss
 from wakeroll_pipeline.ledger.openings import forget_opening
 from wakeroll_pipeline.ledger.row_hashes import stream_of
 from wakeroll_pipeline.ledger.stored_marts import path_of_facts
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.recovery.write_turn import WriteTurn
 from wakeroll_pipeline.runtime.deciding_queries import RECORD
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks

@@ -30,6 +30,7 @@ from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.batches import Batch, newest_number
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.maintenance import Upkeep
 from wakeroll_pipeline.ledger.table_creation import create_tables
 from wakeroll_pipeline.live.ledger_reader import archived_shards
 from wakeroll_pipeline.operators.ledger_rows import (
@@ -41,10 +42,11 @@ from wakeroll_pipeline.operators.ledger_rows import (
     read_decisions,
     rows_of,
 )
+from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.parquet_files import STATES
-from wakeroll_pipeline.storage.place import Folder, Place
+from wakeroll_pipeline.storage.place import Folder
 from wakeroll_pipeline.storage.small_files import StorageFailed
 
 log = logging.getLogger(__name__)
@@ -66,21 +68,20 @@ class Told(Struct, frozen=True):
 class WatchedLedger:
     """The tables and the shards of a watch. One process at a time has them open. For one thread."""
 
-    def __init__(self, warehouse: Place, topics: Topics, partitions: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         """Create missing tables, and continue with the shards as of their last events.
 
         If the process before this one ended between two tables, the decisions that are missing are made again.
 
         Args:
-            warehouse: folder of the tables.
-            topics: names of the control topics.
-            partitions: number of shards.
+            settings: name the folder of the tables, the topics, the number of shards, and how long rows are kept.
 
         Raises:
             UnreadableTable: a table cannot be read.
         """
-        self._warehouse, self._topics, self._partitions = warehouse, topics, partitions
-        create_tables(warehouse)
+        warehouse = settings.warehouse
+        self._warehouse, self._topics, self._partitions = warehouse, Topics(settings.prefix), settings.partitions
+        create_tables(warehouse, settings.keep_versions_ms)
         self._chains = Chains(warehouse)
         versions = self._chains.begin()
         self._newest: dict[str, Positions] = {
@@ -89,6 +90,12 @@ class WatchedLedger:
         self._numbers = count(1 + newest_number(warehouse, {table.name: versions[table.name] for table in RECORDED}))
         self._sink = ArrowSink(chains=self._chains)
         self._states = ArrowSink(properties=STATES, chains=self._chains)
+        append = partial(_append, self._sink)
+        self._upkeep = Upkeep(
+            settings,
+            rewriting=lambda table, ends: self._chains.rewriting(table, ends, "older than the retention", append),
+            finish=lambda table: self._chains.finish(table, append),
+        )
         self._shards: dict[int, Shard] = {}
         self._unsaved: dict[int, int] = {}
         """Partition -> events since the last snapshot."""
@@ -146,6 +153,7 @@ class WatchedLedger:
         self._take_snapshots_if_due()
         if self._chains.is_due:
             self._chains.gather(partial(_append, self._sink))
+        self._upkeep.step()
         return len(decisions)
 
     def close(self) -> None:

@@ -14,29 +14,19 @@ from datetime import date
 from functools import partial
 from threading import Lock
 
-from pyspark.sql import SparkSession
-
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.compaction import compact
 from wakeroll_pipeline.ledger.daily_facts import missing_days, write_day
 from wakeroll_pipeline.ledger.expired_versions import delete_expired
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, Rewriting, forget, past_of
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.settings import Settings
 
 APPENDING = Lock()
 """Lock of the `snapshots` table: one thread of the process appends snapshots, another thread maintains the tables."""
 
 log = logging.getLogger("wakeroll.upkeep")
-
-_CONFS = {
-    # As other files (`wakeroll_pipeline.ledger.compaction`).
-    "spark.sql.parquet.compression.codec": "zstd",
-    # Appends by Spark write no statistics, which would cost more than they save.  For a file of which old rows were
-    # deleted, they show when that is due again.
-    "spark.databricks.delta.stats.collect": "true",
-}
 
 Step = Callable[[], None]
 Report = Callable[[str, float, bool], None]
@@ -48,7 +38,6 @@ class Upkeep:
 
     def __init__(
         self,
-        spark: SparkSession,
         settings: Settings,
         report: Report | None = None,
         rewriting: Rewriting = lambda _table, _ends: nullcontext(),
@@ -58,7 +47,6 @@ class Upkeep:
         """Prepare.
 
         Args:
-            spark: a session.
             settings: settings of the deployment.
             report: receives each step.
             rewriting: surrounds a deletion of rows.
@@ -68,7 +56,6 @@ class Upkeep:
         self._tables = tuple(tables)
         self._rewriting = rewriting
         self._finish = finish
-        self._spark = session_for_upkeep(spark)
         self._settings = settings
         self._report = report
         self._steps: deque[tuple[str, Step]] = deque()
@@ -135,8 +122,8 @@ class Upkeep:
 
     def _compact(self, table: Table) -> None:
         with _alone_with(table):
-            has_merged = compact(path_of(self._settings.warehouse, table), table)
-        if has_merged:
+            has_more = compact(path_of(self._settings.warehouse, table), table)
+        if has_more:
             self._steps.appendleft((f"compact {table.name}", partial(self._compact, table)))
 
     def _clean(self, table: Table) -> None:
@@ -162,7 +149,6 @@ class Upkeep:
     def _choose_old(self) -> None:
         settings = self._settings
         past = past_of(
-            self._spark,
             settings.warehouse,
             now_ms(),
             settings.keep_events_ms,
@@ -181,18 +167,10 @@ class Upkeep:
         def forget_first() -> None:
             with _alone_with(tables[0]):
                 self._finish(tables[0])
-                forget(self._spark, self._settings.warehouse, tables[0], past, self._rewriting)
+                forget(self._settings.warehouse, tables[0], past, self._rewriting)
             self._forget_next(past, tables[1:])
 
         self._steps.appendleft((f"delete old rows of {tables[0].name}", forget_first))
-
-
-def session_for_upkeep(spark: SparkSession) -> SparkSession:
-    """Return a session of the same Spark application with the settings of upkeep."""
-    session = spark.newSession()
-    for name, value in _CONFS.items():
-        session.conf.set(name, value)
-    return session
 
 
 def _alone_with(table: Table) -> AbstractContextManager[object]:

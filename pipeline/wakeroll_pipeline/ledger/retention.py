@@ -14,18 +14,14 @@
 The highest row of a stream is never deleted: it shows up to which position a table is complete.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
-from functools import reduce
-from operator import or_
+from typing import Any
 
-from delta.tables import DeltaTable
+import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as f
 
 from wakeroll_model import config
-from wakeroll_model.decision_order import ORDER
 from wakeroll_model.decisions import Handover, Membership, Offset, Rebalance
 from wakeroll_model.rows import (
     ASSIGNMENTS,
@@ -39,10 +35,11 @@ from wakeroll_model.rows import (
     Table,
 )
 from wakeroll_model.shard_state import READABLE
-from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
-from wakeroll_pipeline.ledger.row_hashes import stream_of
+from wakeroll_pipeline.ledger.delta_files import literal, quoted
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
+from wakeroll_pipeline.ledger.file_rewrites import MOST_IN_MEMORY, DataFile, NotRewritten, Rewrite, data_files
+from wakeroll_pipeline.ledger.row_hashes import stream_columns, stream_of
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, read_snapshots
-from wakeroll_pipeline.ledger.tables import path_of, with_era
 from wakeroll_pipeline.storage.place import Folder
 
 DAY_MS = 24 * 3_600_000
@@ -69,7 +66,6 @@ class Past(Struct, frozen=True):
 
 
 def past_of(
-    spark: SparkSession,
     warehouse: Folder,
     now_ms: int,
     keep_events_ms: int,
@@ -81,39 +77,36 @@ def past_of(
     """Return the bounds of old rows.
 
     Args:
-        spark: a session.
         warehouse: folder of the tables.
         now_ms: this machine's time (epoch ms); rows with a later log time are not old.
         keep_events_ms: minimum retention of `events` (ms).
         keep_decisions_ms: minimum retention of the other tables (ms); at least `keep_events_ms` is used.
         keep_snapshots_ms: age below which all snapshots are kept (ms).
         keep_snapshots: newest snapshots of each shard that are kept, however old they are.
+
+    Raises:
+        UnreadableTable: `events` or `snapshots` cannot be read.
+        StorageFailed: the store did not answer.
     """
     events_before_ms = kept_from(EVENTS, now_ms, keep_events_ms, keep_decisions_ms)
-    decisions_before_ms = kept_from(DECISIONS, now_ms, keep_events_ms, keep_decisions_ms)
-    old = (
-        _read(spark, warehouse, EVENTS)
-        .where(f.col(EVENTS.at) < events_before_ms)
-        .groupBy(*EVENTS.stream)
-        .agg(f.max("offset").alias("old_offset"))
-    )
-    snapshots = _read(spark, warehouse, SNAPSHOTS).where(f.col("version").between(READABLE[0], READABLE[-1]))
     # The age is that of the records, because a shard's clock lags behind them by all the time that was dark.  The
     # newest snapshot is never chosen: then records follow the chosen one, among them the highest of the stream.
-    newest = f.max("offset").over(Window.partitionBy(*SNAPSHOTS.stream))
-    rows = (
-        snapshots.select("topic", "partition", "era", "offset", newest.alias("newest"))
-        .where(f.col("offset") < f.col("newest"))
-        .join(old, on=["topic", "partition"], how="inner")
-        .where(f.col("offset") <= f.col("old_offset"))
-        .select(*SnapshotKey._fields)
-        .distinct()
-        .collect()
-    )
+    query = f"""
+        with old as (
+            select topic, partition, max("offset") as old_offset from events where {EVENTS.at} < $before group by all
+        ), states as (
+            select topic, partition, era, "offset", max("offset") over (partition by topic, partition) as newest
+            from snapshots where version between $first and $last
+        )
+        select distinct topic, partition, era, "offset" from states join old using (topic, partition)
+        where "offset" < newest and "offset" <= old_offset
+    """
+    with duck_ledger(warehouse, only=SNAPSHOTS) as opened, opened.within(0, events_before_ms) as ledger:
+        rows = list(ledger.stream(query, before=events_before_ms, first=READABLE[0], last=READABLE[-1]))
     return Past(
         begins=_begins(warehouse, [SnapshotKey(*row) for row in rows]),
         events_before_ms=events_before_ms,
-        decisions_before_ms=decisions_before_ms,
+        decisions_before_ms=kept_from(DECISIONS, now_ms, keep_events_ms, keep_decisions_ms),
         keep_snapshots_ms=keep_snapshots_ms,
         keep_snapshots=keep_snapshots,
     )
@@ -143,7 +136,6 @@ def _begins(warehouse: Folder, old: Sequence[SnapshotKey]) -> dict[tuple[str, in
             highest[key.place] = key
         return read_snapshots(ledger, list(highest.values()))
 
-    # Not with Spark, which would copy each state several times in the driver's heap.
     with duck_ledger(warehouse) as ledger:
         return {key.place: key.offset for key in map(key_of, intact(choose))}
 
@@ -153,7 +145,6 @@ Rewriting = Callable[[Table, Mapping[str, int]], AbstractContextManager[object]]
 
 
 def forget(
-    spark: SparkSession,
     warehouse: Folder,
     table: Table,
     past: Past,
@@ -163,137 +154,213 @@ def forget(
 
     Call it in the order of `wakeroll_model.rows.TABLES`: records before their decisions, decisions before their rows.
     Then a query between two calls, or after a crash, may find more rows than needed, but never fewer.
+
+    Raises:
+        NotRewritten: another program has committed at the same time, or enabled a feature of Delta for the table that
+            is not known here.
+        UnreadableTable: a table cannot be read.
+        StorageFailed, OSError: the store did not answer, or a file cannot be written.
     """
     if table in (CHAIN, DIVERGENCES) or (not past.begins and table is not SNAPSHOTS):
         return
-    if table is EVENTS:
-        old = _up_to(past, "topic", "partition", "offset")
-        if _read(spark, warehouse, EVENTS).where(old).isEmpty():
+    with duck_ledger(warehouse) as ledger:
+        _Deletion(ledger, table, past).carry_out(rewriting)
+
+
+class _Deletion:
+    """The deletion of the old rows of a table; see `forget`."""
+
+    def __init__(self, ledger: DuckLedger, table: Table, past: Past) -> None:
+        """Find the rows: the view or table `gone` of the ledger's connection has their keys, streams and times."""
+        self._ledger, self._table = ledger, table
+        self._connection = ledger.connection
+        using = f"using ({', '.join(map(quoted, table.key))})"
+        self._of_kept = f"anti join gone {using}"
+        """The end of a query of a file's keys, which selects those that are kept."""
+        if table is EVENTS:  # a simple condition is quicker than a look for each key
+            is_old = _up_to(past, "topic", "partition", '"offset"')
+            self._of_kept = f"where not {is_old}"
+            self._connection.execute(
+                f"create temporary view gone as select {_columns(table)} from events where {is_old}"
+            )
             return
-        begins = {
-            stream_of(EVENTS, {"topic": topic, "partition": partition}): offset
-            for (topic, partition), offset in past.begins.items()
-        }
-        with rewriting(EVENTS, begins):
-            DeltaTable.forPath(spark, path_of(warehouse, EVENTS).for_spark()).delete(old)
-        return
-    gone = {
-        DECISIONS.name: _decisions,
-        ASSIGNMENTS.name: _undecided,
-        OFFSETS.name: _undecided,
-        SNAPSHOTS.name: _snapshots,
-    }[table.name](spark, warehouse, table, past)
-    keys = gone.select(*_columns(table)).persist()
-    try:
-        if keys.isEmpty():
+        query = {
+            DECISIONS.name: _decisions,
+            ASSIGNMENTS.name: _undecided,
+            OFFSETS.name: _undecided,
+            SNAPSHOTS.name: _snapshots,
+        }[table.name](table, past)
+        ledger.in_bounded_memory(lambda: self._connection.execute(f"create or replace temporary table gone as {query}"))
+
+    def carry_out(self, rewriting: Rewriting) -> None:
+        """Replace the files that have such rows."""
+        ends, last_ms = self._ends()
+        if not ends:
             return
-        same = [f.col(f"kept.{name}") == f.col(f"gone.{name}") for name in table.key]
-        if table is not SNAPSHOTS:
-            # Redundant, but it lets Delta skip files.
-            same.append(f.col(f"kept.{table.at}") < past.decisions_before_ms)
-        streams = [name for name in _columns(table) if name != table.position]
-        ends = keys.groupBy(*streams).agg(f.max(table.position).alias("last")).collect()
-        kept = DeltaTable.forPath(spark, path_of(warehouse, table).for_spark()).alias("kept")
-        with rewriting(table, {stream_of(table, row.asDict()): row["last"] for row in ends}):
-            kept.merge(keys.alias("gone"), reduce(Column.__and__, same)).whenMatchedDelete().execute()
-    finally:
-        keys.unpersist()
+        rewrite = Rewrite(self._ledger.warehouse / self._table.name, self._table)
+        if rewrite.delta.metadata().configuration.get("delta.appendOnly") == "true":
+            raise NotRewritten(f"{self._table.name} keeps its old rows: its property delta.appendOnly is true")
+        with rewriting(self._table, ends):
+            self._replace_files(rewrite, last_ms)
+            rewrite.commit("DELETE", {"predicate": '["older than the retention"]'}, changes_data=True)
+
+    def _ends(self) -> tuple[dict[str, int], int]:
+        """Return stream -> the highest position that rows are deleted of, and the newest time of these rows."""
+        names = stream_columns(self._table)
+        columns = (*map(quoted, names), f"max({quoted(self._table.position)})", f"max({quoted(self._table.at)})")
+        rows = self._connection.execute(f"select {', '.join(columns)} from gone group by all").fetchall()
+        ends = {stream_of(self._table, dict(zip(names, row, strict=False))): row[-2] for row in rows}
+        return ends, max((row[-1] for row in rows), default=0)
+
+    def _replace_files(self, rewrite: Rewrite, last_ms: int) -> None:
+        """Replace the files; what is left of files that are old as a whole goes into common ones.
+
+        A file with rows that are not old is replaced by itself: a question about these rows must not open the others.
+        """
+        parts: list[pa.Table] = []
+        was_full = False
+        for file in data_files(rewrite.delta, self._table):
+            if file.first_ms > last_ms or not self._has_old_rows(rewrite, file):
+                continue
+            rewrite.remove([file])
+            rows = rewrite.rows_in(file)
+            left = rows.take(self._kept(rows))
+            if file.last_ms > last_ms:
+                _add(rewrite, [left], is_full=file.is_full)
+                continue
+            parts.append(left)
+            was_full |= file.is_full
+            if sum(part.nbytes for part in parts) >= MOST_IN_MEMORY:
+                _add(rewrite, parts, is_full=True)
+                parts.clear()
+        _add(rewrite, parts, is_full=was_full)
+
+    def _has_old_rows(self, rewrite: Rewrite, file: DataFile) -> bool:
+        keys = rewrite.rows_in(file, self._table.key)
+        return len(self._kept(keys)) < len(keys)
+
+    def _kept(self, rows: pa.Table) -> pa.Array:
+        """Return the numbers of the rows that are not deleted."""
+        keys = rows.select(list(self._table.key)).append_column("number", pa.array(range(len(rows)), pa.int64()))
+        self._connection.register("keys_of_file", keys)
+        try:
+            query = f"select number from keys_of_file {self._of_kept} order by number"
+            found: Mapping[str, Any] = self._connection.execute(query).fetchnumpy()
+        finally:
+            self._connection.unregister("keys_of_file")
+        return pa.array(found["number"], pa.int64())
 
 
-def _decisions(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> DataFrame:
-    """Return the decisions to delete: their records are deleted, and a newer decision about the subject exists."""
-    is_past = _up_to(past, "cause.topic", "cause.partition", "cause.offset")
-    old = _read(spark, warehouse, table).where((f.col(table.at) < past.decisions_before_ms) & is_past)
-    names = "change string, strategy string, mode string, queue struct<topic: string, broker: string, queue_id: int>"
-    said = with_era(old).withColumn("said", f.from_json("json", names)).withColumn("order", f.struct(*ORDER))
-    kind, change = f.col("kind"), f.col("said.change")
-    is_membership = kind == _tag(Membership)
-    is_own = (kind == _tag(Offset)) & (f.col("said.mode") == "broadcasting")
-    client = f.when(is_membership | is_own, f.col("client_id"))
-    subject = Window.partitionBy(
-        "kind", "group_id", client, f.to_json("said.queue"), change, f.col("said.strategy") == ""
-    ).orderBy(f.desc("order"))
-    coming_or_going = f.when(is_membership & change.isin(*_PRESENT, *_GONE), f.col("order"))
-    its_last = f.max_by(change, coming_or_going).over(Window.partitionBy("group_id", "client_id"))
-    forgotten = f.max(f.when(change == "forgotten", f.col("order"))).over(Window.partitionBy("group_id"))
-    return said.select(
-        *_columns(table),
-        (
-            kind.isin([_tag(one) for one in (Membership, Rebalance, Handover, Offset)])
-            & (f.row_number().over(subject) == 1)
-            & ~(client.isNotNull() & f.coalesce(~its_last.isin(*_PRESENT), f.lit(False)))
-            & f.coalesce(f.col("order") > forgotten, f.lit(True))
-        ).alias("is_last_word"),
-        (f.col("seq") == f.max("seq").over(Window.partitionBy(*table.stream, "kind"))).alias("is_highest"),
-    ).where(~f.col("is_last_word") & ~f.col("is_highest"))
+def _add(rewrite: Rewrite, parts: Sequence[pa.Table], *, is_full: bool) -> None:
+    """Write a file with the rows of some tables, if there are any."""
+    if any(map(len, parts)):
+        rewrite.add(pa.concat_tables(parts).combine_chunks(), is_full=is_full)
 
 
-def _undecided(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> DataFrame:
-    """Return the rows whose decisions are deleted."""
-    rows = _read(spark, warehouse, table).where(f.col(table.at) < past.decisions_before_ms)
+def _decisions(table: Table, past: Past) -> str:
+    """Return the query of the decisions to delete: their records are deleted, and a newer one of its subject exists."""
+    is_past = _up_to(past, "cause.topic", "cause.partition", 'cause."offset"')
+    last_words = _listed(_tag(one) for one in (Membership, Rebalance, Handover, Offset))
+    is_membership, is_offset = (f"kind = {literal(_tag(one))}" for one in (Membership, Offset))
+    return f"""
+        with said as (
+            select
+                *,
+                json_extract_string(json, '$.change') as change,
+                json_extract_string(json, '$.strategy') = '' as is_first,
+                json_extract(json, '$.queue')::varchar as queue,
+                case when {is_membership}
+                    or ({is_offset} and json_extract_string(json, '$.mode') = 'broadcasting')
+                then client_id end as client,
+                coalesce(era, 0)::hugeint * {2**63} + seq as place
+            from decisions where {table.at} < {past.decisions_before_ms} and {is_past}
+        ), known as (
+            select
+                *,
+                row_number() over (
+                    partition by kind, group_id, client, queue, change, is_first order by place desc
+                ) as newer,
+                arg_max(change, place) filter (where {is_membership} and change in ({_listed((*_PRESENT, *_GONE))}))
+                    over (partition by group_id, client_id) as its_last,
+                max(place) filter (where change = 'forgotten') over (partition by group_id) as forgotten,
+                max(seq) over (partition by {", ".join(map(quoted, table.stream))}, kind) as highest
+            from said
+        )
+        select {_columns(table)} from known
+        where seq < highest and not (
+            kind in ({last_words}) and newer = 1
+            and not (client is not null and coalesce(its_last not in ({_listed(_PRESENT)}), false))
+            and coalesce(place > forgotten, true)
+        )
+    """
+
+
+def _undecided(table: Table, past: Past) -> str:
+    """Return the query of the rows whose decisions are deleted."""
+    position = quoted(table.position)
     # A row may be slightly older than its decision.
     decided_before_ms = past.decisions_before_ms + DAY_MS
-    decisions = _read(spark, warehouse, DECISIONS).where(f.col(DECISIONS.at) < decided_before_ms).select(*DECISIONS.key)
-    highest = f.max(table.position).over(Window.partitionBy(*table.stream))
-    return (
-        rows.withColumn("highest", highest)
-        .where(f.col(table.position) < f.col("highest"))
-        .join(decisions, on=[*DECISIONS.key], how="left_anti")
-    )
-
-
-def _snapshots(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> DataFrame:
-    """Return the snapshots to delete: no replay of the archived log needs them, or another snapshot is near enough."""
-    shard = Window.partitionBy(*table.stream)
-    day = f.floor(f.col(table.at) / DAY_MS)
-    span = f.floor(f.col("offset") / config.SNAPSHOT_SPAN)
-    last_of_day, last_of_span = (
-        f.max("offset").over(Window.partitionBy(*table.stream, "era", "version", part)) for part in (day, span)
-    )
-    first_of_era = f.min("offset").over(Window.partitionBy(*table.stream, "era", "version"))
-    begin = reduce(
-        lambda found, item: f.when(_is_at(item[0], "topic", "partition"), item[1]).otherwise(found),
-        past.begins.items(),
-        f.lit(-1),
-    )
-    return (
-        _read(spark, warehouse, table)
-        .select(
-            *_columns(table),
-            (
-                (f.col(table.at) < f.max(table.at).over(shard) - past.keep_snapshots_ms)
-                & (f.dense_rank().over(shard.orderBy(f.desc("era"), f.desc("offset"))) > past.keep_snapshots)
-            ).alias("is_old"),
-            f.col("offset").isin(last_of_day, last_of_span).alias("is_last"),
-            ((f.col("era") > 1) & (f.col("offset") == first_of_era)).alias("is_begin_of_era"),
-            (f.col("offset") < begin).alias("is_before"),
-            (f.col("offset") == begin).alias("is_begin"),
+    return f"""
+        with old as (
+            select {_columns(table)}, max({position}) over ({_stream(table)}) as highest
+            from {table.name} where {table.at} < {past.decisions_before_ms}
         )
-        .where(
-            f.col("is_before") | (f.col("is_old") & ~f.col("is_last") & ~f.col("is_begin") & ~f.col("is_begin_of_era"))
-        )
+        select * exclude (highest) from old
+        anti join (select shard, seq from decisions where {DECISIONS.at} < {decided_before_ms}) as made
+        using (shard, seq)
+        where {position} < highest
+    """
+
+
+def _snapshots(table: Table, past: Past) -> str:
+    """Return the query of the snapshots to delete: no replay of the archived log needs them, or another is near."""
+    begin = "case " + "".join(
+        f"when {_is_at(place, 'topic', 'partition')} then {offset} " for place, offset in past.begins.items()
     )
+    begin = f"{begin} else -1 end" if past.begins else "-1"
+    of_states = ", ".join([*map(quoted, table.stream), "era", "version"])
+    return f"""
+        with known as (
+            select
+                *,
+                {table.at} < max({table.at}) over ({_stream(table)}) - {past.keep_snapshots_ms}
+                    and dense_rank() over ({_stream(table)} order by era desc, "offset" desc) > {past.keep_snapshots}
+                as is_old,
+                "offset" in (
+                    max("offset") over (partition by {of_states}, {table.at} // {DAY_MS}),
+                    max("offset") over (partition by {of_states}, "offset" // {config.SNAPSHOT_SPAN})
+                ) as is_last,
+                era > 1 and "offset" = min("offset") over (partition by {of_states}) as is_begin_of_era,
+                {begin} as begin
+            from (select * exclude (body) from snapshots)
+        )
+        select {_columns(table)} from known
+        where "offset" < begin or (is_old and not is_last and "offset" <> begin and not is_begin_of_era)
+    """
 
 
-def _columns(table: Table) -> list[str]:
-    """Return the columns that identify a row and its stream."""
-    return list(dict.fromkeys((*table.key, *table.stream)))
+def _columns(table: Table) -> str:
+    """Return the columns that identify a row and its stream, and its time."""
+    return ", ".join(map(quoted, dict.fromkeys((*table.key, *table.stream, table.at))))
 
 
-def _up_to(past: Past, topic: str, partition: str, offset: str) -> Column:
+def _stream(table: Table) -> str:
+    return f"partition by {', '.join(map(quoted, table.stream))}"
+
+
+def _up_to(past: Past, topic: str, partition: str, offset: str) -> str:
     """Return the condition that a record is before the beginning of its archived log."""
-    return reduce(
-        or_, (_is_at(place, topic, partition) & (f.col(offset) <= begin) for place, begin in past.begins.items())
-    )
+    places = (f"({_is_at(place, topic, partition)} and {offset} <= {begin})" for place, begin in past.begins.items())
+    return f"({' or '.join(places)})"
 
 
-def _is_at(place: tuple[str, int], topic: str, partition: str) -> Column:
-    return (f.col(topic) == place[0]) & (f.col(partition) == place[1])
+def _is_at(place: tuple[str, int], topic: str, partition: str) -> str:
+    return f"{topic} = {literal(place[0])} and {partition} = {place[1]}"
+
+
+def _listed(texts: Iterator[str] | Sequence[str]) -> str:
+    return ", ".join(map(literal, texts))
 
 
 def _tag(kind: type[Struct]) -> str:
     return str(kind.__struct_config__.tag)
-
-
-def _read(spark: SparkSession, warehouse: Folder, table: Table) -> DataFrame:
-    return spark.read.format("delta").load(path_of(warehouse, table).for_spark())

@@ -1,4 +1,4 @@
-"""The creation of the ledger's tables without Spark, for processes that have none."""
+"""The folders and properties of the ledger's tables, and their creation without Spark, for processes that have none."""
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import DeltaTable
@@ -10,6 +10,11 @@ from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of
 from wakeroll_pipeline.ledger.column_types import checks_of, columns_of
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.storage.place import Folder, Place
+
+
+def path_of(warehouse: Folder, table: Table) -> Place:
+    """Return the folder of a table."""
+    return Place.of(warehouse) / table.name
 
 
 def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
@@ -29,7 +34,7 @@ def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
 def create_tables(warehouse: Folder, keep_versions_ms: int = config.KEEP_VERSIONS_MS) -> None:
     """Create the missing tables as `wakeroll_pipeline.ledger.tables.ensure_tables` does."""
     for table in TABLES.values():
-        path = Place.of(warehouse) / table.name
+        path = path_of(warehouse, table)
         location, options = path.for_deltalake()
         if not is_delta(path):
             DeltaTable.create(

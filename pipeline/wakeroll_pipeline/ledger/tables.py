@@ -17,18 +17,13 @@ from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.duck_ledger import find_table
 from wakeroll_pipeline.ledger.migrations import CHECK, evolve, properties_there
 from wakeroll_pipeline.ledger.schemas import schema_of
-from wakeroll_pipeline.ledger.table_creation import properties_of
+from wakeroll_pipeline.ledger.table_creation import path_of, properties_of
 from wakeroll_pipeline.ledger.table_damage import problem_in
 from wakeroll_pipeline.ledger.view_queries import ERA, declared_views, spark_head, views
 from wakeroll_pipeline.storage.hadoop_files import delete_with_marks
-from wakeroll_pipeline.storage.place import Folder, Place
+from wakeroll_pipeline.storage.place import Folder
 
 log = logging.getLogger("wakeroll.tables")
-
-
-def path_of(warehouse: Folder, table: Table) -> Place:
-    """Return the folder of a table."""
-    return Place.of(warehouse) / table.name
 
 
 def ensure_tables(spark: SparkSession, warehouse: Folder, keep_versions_ms: int = config.KEEP_VERSIONS_MS) -> None:

@@ -13,7 +13,7 @@ from wakeroll_pipeline.kafka.log_spans import Span, read_spans
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.ledger import Row, Value
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.runtime.deciding_queries import machines_of
 from wakeroll_pipeline.settings import Settings
 

@@ -24,8 +24,8 @@ from wakeroll_pipeline.ledger.delta_files import connected, files_of, is_delta, 
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.proven_rows import broken_spans, chain_of, covered_by
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.ledger.table_damage import lost_file
-from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.recovery.batch_files import offsets_in
 from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, progress_of
 from wakeroll_pipeline.recovery.write_turn import begin_recording_again

@@ -15,7 +15,7 @@ from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import WrongPartitions
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.ledger.delta_files import is_delta
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.recovery.checkpoint_state import has_batches, latest_recording, set_aside
 from wakeroll_pipeline.recovery.decided_eras import SoFar, decided_so_far
 from wakeroll_pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, plan, prepare, restore_of

@@ -21,7 +21,8 @@ from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.maintenance import APPENDING
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, newest_of, row_of
-from wakeroll_pipeline.ledger.tables import path_of, with_new_columns
+from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.tables import with_new_columns
 from wakeroll_pipeline.recovery.checkpoint_state import read_states
 from wakeroll_pipeline.recovery.initial_state import creator_of, place_of, read_restore
 from wakeroll_pipeline.runtime.deciding_queries import queries_of, topics_of

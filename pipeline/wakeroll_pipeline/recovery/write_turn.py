@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from wakeroll_model.lease_log import generation_of, turn_number
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.ledger.delta_files import is_delta
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.recovery.checkpoint_state import (
     latest_recording,
     number_of_recording,

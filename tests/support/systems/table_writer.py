@@ -19,7 +19,7 @@ from tests.support.suspended_writers import SOURCE, TOPIC, offsets, rows_in
 from wakeroll.errors import WakerollError
 from wakeroll_model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.recovery import write_turn
 from wakeroll_pipeline.recovery.checkpoint_state import last_batch, progress_of
 from wakeroll_pipeline.recovery.write_turn import WriteTurn
