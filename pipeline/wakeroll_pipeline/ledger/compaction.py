@@ -191,7 +191,7 @@ def _replace(
     actions = [{"commitInfo": info}, *({"remove": one} for one in removed), {"add": added}]
     version = delta.version() + 1
     text = b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
-    if small_files.create(folder / "_delta_log" / f"{version:020}.json", text) is None:
+    if not small_files.create(folder / "_delta_log" / f"{version:020}.json", text):
         raise NotCompacted(f"{folder} is not compacted: another program committed version {version} at the same time")
     if version % _interval(delta) == 0:
         open_delta(folder).create_checkpoint()
