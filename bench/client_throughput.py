@@ -1,7 +1,8 @@
-"""The cost of each way to consume, per core, compared with the clients that a user would pick instead.
+"""The throughput of each way to consume, beside the clients that a user would pick instead.
 
-All read the same messages of the same broker in turn, while the whole system runs. Only the CPU time of this process
-counts: a machine with other work makes a client slower, but hardly more expensive.
+All read the same messages of the same broker in turn, while the whole system runs. `push_throughput` counts messages
+per second, `client_throughput` those per second of CPU time of this process: a machine with other work makes a client
+slower, but hardly more expensive.
 """
 
 import asyncio
@@ -10,7 +11,8 @@ import threading
 import time
 import uuid
 from argparse import Namespace
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer
@@ -19,19 +21,84 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Message, TopicPartition
 from msgspec import Struct
 
+from bench.figures import Columns, table_of
 from bench.frame import Bench, Chapter, option, whole
 from bench.machine import Machine
-from bench.push_throughput import AT_ONCE, QUEUES, VALUE, fill
-from bench.running_system import running_system, settings_in
-from bench.text_tables import Columns, table_of
+from bench.running_system import make_topic, running_system, settings_in
 from wakeroll import AsyncConsumer, Consumer
 from wakeroll.connection import Connection
+from wakeroll.push.limits import BATCH_SIZE
 from wakeroll.reader import FETCH_SETTINGS
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 
+VALUE = b"x" * 100
+QUEUES = 8
+KEYS = 1_000
+PUSH_ROUNDS = 3
 ROUNDS = 5
+AT_ONCE = 500
+"""Messages that the bare consumer takes at once, and the larger batches of the handler."""
 WAIT_S = 60.0
 """How long a client waits for a message at once (s): nobody sends any during a measurement."""
+
+
+class Way(Struct, frozen=True):
+    """One way of handling the messages of a topic."""
+
+    keys: int
+    """Number of different keys; 0: messages without a key."""
+    orderly: bool
+    batch_size: int
+    bare_per_s: float
+    """Messages per second of a bare Kafka consumer with the settings that Kafka's client has by default."""
+    push_per_s: float
+    """Messages per second of `Consumer.run` with a handler that does nothing."""
+    tuned_per_s: float | None = None
+    """Messages per second of a bare Kafka consumer with the fetch settings of `Consumer`; None: not measured."""
+    no_will_per_s: float | None = None
+    """`push_per_s` of a consumer without a last will; None: not measured."""
+    polls: bool = False
+    """Whether it is `Consumer.poll` in a loop instead of `run`; then a batch is one message."""
+
+
+class Pushed(Struct, frozen=True):
+    """What `push_throughput` found."""
+
+    machine: Machine
+    messages: int
+    """Per topic."""
+    size: int
+    """Bytes of each value."""
+    queues: int
+    rounds: int
+    ways: list[Way]
+
+
+_PUSH_COLUMNS: Columns[Way] = (
+    ("keys", lambda way: f"{way.keys:,}" if way.keys else "none"),
+    ("order within", lambda way: "queue" if way.orderly else "key" if way.keys else "none"),
+    ("batch", lambda way: "`poll`" if way.polls else str(way.batch_size)),
+    ("messages/s", lambda way: f"{way.push_per_s:,.0f}"),
+    ("no will", lambda way: "" if way.no_will_per_s is None else f"{way.push_per_s / way.no_will_per_s:.3f}"),
+    ("bare/s", lambda way: f"{way.bare_per_s:,.0f}"),
+    ("ratio", lambda way: f"{way.push_per_s / way.bare_per_s:.2f}"),
+    ("tuned/s", lambda way: "" if way.tuned_per_s is None else f"{way.tuned_per_s:,.0f}"),
+    ("ratio", lambda way: "" if way.tuned_per_s is None else f"{way.push_per_s / way.tuned_per_s:.2f}"),
+)
+
+
+def push_section(found: Pushed) -> str:
+    """Return the chapter of these figures."""
+    return f"""\
+`Consumer.run` with a handler that does nothing and 8 workers reads {found.messages:,} messages of {found.size} bytes
+from {found.queues} queues. The bare consumer is confluent-kafka's `consume(500)` on the same broker, with the client's
+default settings. They include a pause of 1 s (`fetch.queue.backoff.ms`) whenever the client's local queue is full. The
+tuned one has `Consumer`'s fetch settings. All run in turn while the whole system works; a figure is the median of
+{found.rounds} rounds. *No will*: the ratio to the same consumer without a [last will](last-will.md). `poll`: a loop
+that calls `Consumer.poll`.
+
+{table_of(_PUSH_COLUMNS, found.ways)}
+"""
 
 
 class Usage(NamedTuple):
@@ -110,6 +177,8 @@ class _Meter:
 
     def note(self, count: int) -> bool:
         """Count messages; return whether these were the last ones."""
+        if not count:
+            return False
         if not self._first:
             self._first, self._began = count, (time.perf_counter(), time.process_time())
         self.left -= count
@@ -126,37 +195,98 @@ class _Meter:
         return self._usage
 
 
-def _consume(connection: Connection, topic: str, messages: int) -> Usage:
-    meter = _Meter(messages)
-    with _joined(connection, topic) as consumer:
-        while not ((some := consumer.consume(AT_ONCE, WAIT_S)) and meter.note(len(some))):
-            pass
-    return meter.usage
+Read = Callable[[Connection, str, int], Usage]
+"""Reads so many messages of a topic."""
 
 
-def _poll(connection: Connection, topic: str, messages: int) -> Usage:
-    meter = _Meter(messages)
-    with _joined(connection, topic) as consumer:
-        poll = consumer.poll
-        while poll(WAIT_S) is None:
-            pass
-        meter.note(1)
-        for _ in range(messages - 1):
-            assert poll(WAIT_S) is not None
-        meter.note(messages - 1)
-    return meter.usage
+class Ours(NamedTuple):
+    """A consumer of the SDK in a group of its own."""
+
+    orderly: bool = False
+    last_will: bool = True
+    batch_size: int = BATCH_SIZE
+
+    def joined(self, connection: Connection, topic: str) -> Consumer:
+        """Return a consumer of all messages."""
+        return Consumer(
+            _group(),
+            [topic],
+            connection.bootstrap,
+            consume_from="first",
+            prefix=connection.topics.prefix,
+            orderly=self.orderly,
+            last_will=self.last_will,
+        )
+
+    def consume(self, connection: Connection, topic: str, messages: int) -> Usage:
+        """Call `consume`."""
+        meter = _Meter(messages)
+        with self.joined(connection, topic) as consumer:
+            while not ((some := consumer.consume(AT_ONCE, WAIT_S)) and meter.note(len(some))):
+                pass
+        return meter.usage
+
+    def poll(self, connection: Connection, topic: str, messages: int) -> Usage:
+        """Call `poll`."""
+        with self.joined(connection, topic) as consumer:
+            return _polled(consumer.poll, messages)
+
+    def run(self, connection: Connection, topic: str, messages: int) -> Usage:
+        """Call `run` with a handler that does nothing."""
+        meter, lock = _Meter(messages), threading.Lock()
+        with self.joined(connection, topic) as consumer:
+
+            def handle(some: list[Message]) -> None:
+                with lock:
+                    if meter.note(len(some)):
+                        consumer.stop()
+
+            consumer.run(handle, batch_size=self.batch_size)
+        return meter.usage
 
 
-def _run(connection: Connection, topic: str, messages: int) -> Usage:
-    meter, lock = _Meter(messages), threading.Lock()
-    with _joined(connection, topic) as consumer:
+class Bare(NamedTuple):
+    """A consumer of confluent-kafka with these settings."""
 
-        def handle(some: list[Message]) -> None:
-            with lock:
-                if meter.note(len(some)):
-                    consumer.stop()
+    settings: tuple[tuple[str, int], ...] = ()
 
-        consumer.run(handle)
+    @contextmanager
+    def assigned(self, connection: Connection, topic: str) -> Iterator[KafkaConsumer]:
+        """Assign all queues."""
+        group = {"group.id": "wakeroll-bench", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        consumer = KafkaConsumer({"bootstrap.servers": connection.bootstrap, **group, **dict(self.settings)})
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(QUEUES)])
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    def consume(self, connection: Connection, topic: str, messages: int) -> Usage:
+        """Call `consume`."""
+        meter = _Meter(messages)
+        with self.assigned(connection, topic) as consumer:
+            while not meter.note(sum(message.error() is None for message in consumer.consume(AT_ONCE, 0.05))):
+                pass
+        return meter.usage
+
+    def poll(self, connection: Connection, topic: str, messages: int) -> Usage:
+        """Call `poll`."""
+        with self.assigned(connection, topic) as consumer:
+            return _polled(consumer.poll, messages)
+
+
+TUNED = Bare(tuple(FETCH_SETTINGS.items()))
+
+
+def _polled(poll: Callable[[float], Message | None], messages: int) -> Usage:
+    meter, count = _Meter(messages), 0
+    while count < messages:
+        message = poll(WAIT_S)
+        if message is not None and message.error() is None:
+            count += 1
+            if count == 1:
+                meter.note(1)
+    meter.note(messages - 1)
     return meter.usage
 
 
@@ -195,37 +325,6 @@ def _async_run(connection: Connection, topic: str, messages: int) -> Usage:
     return asyncio.run(read())
 
 
-def _bare(connection: Connection) -> KafkaConsumer:
-    group = {"group.id": "wakeroll-bench", "enable.auto.commit": False, "auto.offset.reset": "error"}
-    return KafkaConsumer({"bootstrap.servers": connection.bootstrap, **group, **FETCH_SETTINGS})
-
-
-def _bare_consume(connection: Connection, topic: str, messages: int) -> Usage:
-    meter, consumer = _Meter(messages), _bare(connection)
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(QUEUES)])
-    while True:
-        some = consumer.consume(AT_ONCE, 0.05)
-        count = sum(1 for message in some if message.error() is None)
-        if count and meter.note(count):
-            break
-    consumer.close()
-    return meter.usage
-
-
-def _bare_poll(connection: Connection, topic: str, messages: int) -> Usage:
-    meter, consumer, count = _Meter(messages), _bare(connection), 0
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(QUEUES)])
-    while count < messages:
-        message = consumer.poll(WAIT_S)
-        if message is not None and message.error() is None:
-            count += 1
-            if count == 1:
-                meter.note(1)
-    meter.note(messages - 1)
-    consumer.close()
-    return meter.usage
-
-
 def _aiokafka(connection: Connection, topic: str, messages: int) -> Usage:
     async def read() -> Usage:
         consumer = AIOKafkaConsumer(bootstrap_servers=connection.bootstrap, enable_auto_commit=False)
@@ -245,18 +344,9 @@ def _group() -> str:
     return f"clients-{uuid.uuid4().hex[:6]}"
 
 
-def _joined(connection: Connection, topic: str) -> Consumer:
-    prefix = connection.topics.prefix
-    return Consumer(_group(), [topic], connection.bootstrap, consume_from="first", prefix=prefix)
-
-
 def _async_joined(connection: Connection, topic: str) -> AsyncConsumer:
     prefix = connection.topics.prefix
     return AsyncConsumer(_group(), [topic], connection.bootstrap, consume_from="first", prefix=prefix)
-
-
-Read = Callable[[Connection, str, int], Usage]
-"""Reads so many messages of a topic."""
 
 
 class _Pair(NamedTuple):
@@ -268,42 +358,87 @@ class _Pair(NamedTuple):
 
 
 PAIRS = (
-    _Pair("`consume(500)`", _consume, "confluent-kafka, `consume(500)`", _bare_consume, 0.7),
-    _Pair("`poll`", _poll, "confluent-kafka, `poll`", _bare_poll, 0.5),
+    _Pair("`consume(500)`", Ours().consume, "confluent-kafka, `consume(500)`", TUNED.consume, 0.7),
+    _Pair("`poll`", Ours().poll, "confluent-kafka, `poll`", TUNED.poll, 0.5),
     _Pair("`async for`", _async_for, "aiokafka, `async for`", _aiokafka, 0.8),
-    _Pair("`AsyncConsumer.run`", _async_run, "`Consumer.run`", _run, 0.5),
+    _Pair("`AsyncConsumer.run`", _async_run, "`Consumer.run`", Ours().run, 0.5),
 )
 
 
 def measure(given: Namespace) -> Consumed:
     """Let all read the same topic, in turn."""
     messages, topic = given.messages, "messages"
-    used: dict[Read, list[Usage]] = {}
-    with (
-        EmbeddedBroker(given.folder / "broker") as broker,
-        running_system(settings_in(given.folder, "clients", broker)) as connection,
-    ):
-        fill(connection, topic, messages, 0)
-        for _ in range(ROUNDS):
-            for pair in PAIRS:
-                for read in (pair.read, pair.read_otherwise):
-                    used.setdefault(read, []).append(read(connection, topic, messages))
+    with _filled(given, topic, 0) as connection:
+        reads = [read for pair in PAIRS for read in (pair.read, pair.read_otherwise)]
+        used = _in_turn(connection, topic, messages, reads, ROUNDS)
     pairs = [
         Paired(
             pair.way,
             pair.other,
-            per_core_s=_median(used[pair.read], lambda one: one.cpu_s),
-            other_per_core_s=_median(used[pair.read_otherwise], lambda one: one.cpu_s),
-            per_s=_median(used[pair.read], lambda one: one.seconds),
-            other_per_s=_median(used[pair.read_otherwise], lambda one: one.seconds),
+            per_core_s=_median(ours, lambda one: one.cpu_s),
+            other_per_core_s=_median(other, lambda one: one.cpu_s),
+            per_s=_median(ours, lambda one: one.seconds),
+            other_per_s=_median(other, lambda one: one.seconds),
             least=pair.least,
         )
-        for pair in PAIRS
+        for pair, ours, other in zip(PAIRS, used[::2], used[1::2], strict=True)
     ]
     return Consumed(given.machine, messages, len(VALUE), QUEUES, ROUNDS, pairs)
 
 
-def _median(usages: list[Usage], seconds_of: Callable[[Usage], float]) -> float:
+def measure_push(given: Namespace) -> Pushed:
+    """Let all read a topic without keys and one with keys, in turn."""
+    ways = [way for keys in (0, KEYS) for way in _ways(given, keys)]
+    return Pushed(given.machine, given.messages, len(VALUE), QUEUES, PUSH_ROUNDS, ways)
+
+
+def _ways(given: Namespace, keys: int) -> Iterator[Way]:
+    cases = [(Ours(), False), (Ours(batch_size=AT_ONCE), False), (Ours(orderly=True), False)]
+    if not keys:
+        cases.append((Ours(orderly=True, batch_size=1), True))
+    both = [one._replace(last_will=has_will) for one, _ in cases for has_will in (True, False)]
+    polling = [polls for _, polls in cases for _ in range(2)]
+    reads = [one.poll if polls else one.run for one, polls in zip(both, polling, strict=True)]
+    topic = f"messages-{keys}"
+    with _filled(given, topic, keys) as connection:
+        used = _in_turn(connection, topic, given.messages, [Bare().consume, TUNED.consume, *reads], PUSH_ROUNDS)
+    bare, tuned, *pushed = (_median(its, lambda one: one.seconds) for its in used)
+    for (case, polls), push, no_will in zip(cases, pushed[::2], pushed[1::2], strict=True):
+        yield Way(keys, case.orderly, case.batch_size, bare, push, tuned, no_will, polls)
+
+
+@contextmanager
+def _filled(given: Namespace, topic: str, keys: int) -> Iterator[Connection]:
+    """Run a whole system with a topic of so many messages; `keys`: number of different keys, 0: messages have none."""
+    with (
+        EmbeddedBroker(given.folder / topic / "broker") as broker,
+        running_system(settings_in(given.folder, topic, broker)) as connection,
+    ):
+        make_topic(connection, topic, QUEUES)
+        producer = connection.producer(**{"linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+        for number in range(given.messages):
+            key = str(number % keys).encode() if keys else None
+            while True:
+                try:
+                    producer.produce(topic, VALUE, key=key, partition=number % QUEUES)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if number % 10_000 == 0:
+                producer.poll(0)
+        assert producer.flush(120) == 0
+        yield connection
+
+
+def _in_turn(
+    connection: Connection, topic: str, messages: int, reads: Sequence[Read], rounds: int
+) -> list[list[Usage]]:
+    """Return what each way to read took in each round."""
+    used = [[read(connection, topic, messages) for read in reads] for _ in range(rounds)]
+    return [list(its) for its in zip(*used, strict=True)]
+
+
+def _median(usages: Sequence[Usage], seconds_of: Callable[[Usage], float]) -> float:
     return statistics.median(one.messages / seconds_of(one) for one in usages)
 
 
@@ -317,4 +452,15 @@ BENCH = Bench(
     figures=Consumed,
     file="clients.json",
     run="The run of ways to consume",
+)
+PUSH_BENCH = Bench(
+    "push_throughput",
+    "Consumer.run beside a bare Kafka consumer.",
+    "ten minutes",
+    measure_push,
+    options=(option("--messages", type=whole, default=2_000_000, help="of each topic"),),
+    chapters=(Chapter("Push consumption", push_section),),
+    figures=Pushed,
+    file="push.json",
+    run="The run of push consumption",
 )

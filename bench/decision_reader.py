@@ -8,6 +8,7 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 from msgspec import Struct, structs
 
+from bench.running_system import QueueId
 from wakeroll.connection import Connection, take
 from wakeroll.headers import WRITER_HEADER
 from wakeroll_model.decisions import AnyDecision, Assignment, Handover, Rebalance, Wake, recipient_of
@@ -15,9 +16,6 @@ from wakeroll_model.events import AnyEvent, Arrival, Heartbeat, Pull
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.local.traffic import PROBE_GROUP
-
-QueueId = tuple[str, int]
-"""Topic and number of a queue."""
 
 BATCH = 500
 PROBED = "probe"

@@ -31,16 +31,14 @@ TROUBLE = (("restart", 0), ("leave", 15), ("crash", 60))
 class Life:
     """Groups on the shards of both control topics.  Clients do what they are told within a second."""
 
-    def __init__(self, groups: int, partitions: int, heard: Heard, *, is_at_rest: bool = False) -> None:
+    def __init__(self, groups: int, partitions: int, heard: Heard) -> None:
         """Start with the routes and the joins of everybody, in the first second.
 
         Args:
             groups: that there are.
             partitions: of each control topic.
             heard: is told of each record, and what was decided of it.
-            is_at_rest: whether nothing but ticks and heartbeats follows.
         """
-        self._is_at_rest = is_at_rest
         self._population = Population(partitions, heard)
         self._queues = ControlTopic(QUEUES_TOPIC, partitions)
         self._heard = heard
@@ -73,14 +71,11 @@ class Life:
         population.pass_second()
         self._append_to_queues(Tick())
         population.answer()
-        if not self._is_at_rest:
-            self._arrive()
+        self._arrive()
         for slot in range(self.second % BEAT_S, COMMIT_S, BEAT_S):
             for who in self._slots[slot]:
                 if population.knows(*who):
                     population.append(population.beat(*who))
-        if self._is_at_rest:
-            return
         for who in self._slots[self.second % COMMIT_S]:
             population.commit_grown(who, self._ends)
         self._wait()

@@ -12,11 +12,10 @@ from contextlib import ExitStack, closing
 from msgspec import Struct, structs
 
 from bench.decision_reader import PublishedDecisions
+from bench.figures import Latency, latency_of, percentiles, table
 from bench.frame import Bench, Chapter, option, times, whole
 from bench.machine import Machine
 from bench.running_system import make_topic, orders_of, probing, settings_in
-from bench.text_tables import percentiles, table
-from bench.timings import Latency, latency_of
 from wakeroll.epoch_ms import now_ms
 from wakeroll_pipeline.kafka.control_topics import ensure_topics
 from wakeroll_pipeline.local.broker import EmbeddedBroker

@@ -3,10 +3,7 @@
 A round takes 15 minutes, mostly because sessions must end; it has 30 kills of consumers with last wills.
 """
 
-import os
 import statistics
-import sys
-import time
 import uuid
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterable, Sequence
@@ -14,27 +11,21 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench.change_effects import Change, Effect, Kind, effect_of
-from bench.changing_group import PER_SECOND, QUEUES, ChangingGroup
+from bench.changing_group import BROKER_SETTINGS, CASES, PER_SECOND, QUEUES, Case, ChangingGroup
+from bench.consumer_logs import Change, Effect, Kind, effect_of
+from bench.figures import Columns, table_of
 from bench.frame import Bench, Chapter, option, whole
-from bench.group_cases import BROKER_SETTINGS, CASES, Case
 from bench.machine import Machine
-from bench.process_usage import CpuMeter, descendants, threads
-from bench.running_system import make_topic, running_system, settings_in, until
-from bench.text_tables import Columns, table_of
+from bench.running_system import running_system, settings_in
 from wakeroll.connection import Connection
 from wakeroll_model.config import COMMIT_INTERVAL_MS
 from wakeroll_pipeline.local.broker import EmbeddedBroker
-from wakeroll_pipeline.local.child_process import Child
 
 COMMIT_S = COMMIT_INTERVAL_MS / 1_000
 """Interval of commits of all groups, also of Kafka's (s). The kills are distributed evenly over it, because a crash
 repeats what was handled since the last commit."""
 FIRST = ("c1", "c2", "c3")
 NEWCOMER = "c4"
-IDLE_POLL_S = 60.0
-REST_S = 15.0
-"""How long a consumer has been idle when the measurement of its cost begins (s)."""
 
 _HEADS = {
     "join": "A fourth consumer joins three",
@@ -59,17 +50,6 @@ class Measured(Struct, frozen=True):
     """Messages that no consumer handed out."""
 
 
-class Idle(Struct, frozen=True):
-    """What a consumer costs that waits in `poll` for messages, of which none come."""
-
-    name: str
-    """Of its group."""
-    cores: float
-    """CPU time of its processes, as a share of one core."""
-    threads: int
-    """Of its processes together."""
-
-
 class Changes(Struct, frozen=True):
     """What `group_changes` found."""
 
@@ -79,7 +59,6 @@ class Changes(Struct, frozen=True):
     per_second: int
     """Messages per second, for all queues together."""
     groups: list[Measured]
-    idle: list[Idle] = []
 
 
 def section(found: Changes) -> str:
@@ -106,24 +85,7 @@ per second.
 
 {tables}
 Lost messages, in all groups together: {sum(group.lost for group in found.groups)}.
-{_idle_part(found)}"""
-
-
-def _idle_part(found: Changes) -> str:
-    if not found.idle:
-        return ""
-    return f"""
-**A consumer that waits in `poll`**, alone in a group with {found.queues} empty queues; its last will is included.
-
-{table_of(_IDLE_COLUMNS, found.idle)}
 """
-
-
-_IDLE_COLUMNS: Columns[Idle] = (
-    ("group", lambda one: one.name),
-    ("CPU", lambda one: f"{one.cores:.2%} of a core"),
-    ("threads", lambda one: f"{one.threads}"),
-)
 
 
 def summary(group: Measured) -> str:
@@ -162,33 +124,8 @@ def measure(given: Namespace) -> Changes:
         EmbeddedBroker(folder / "broker", settings=BROKER_SETTINGS) as broker,
         running_system(settings_in(folder, "changes", broker)) as connection,
     ):
-        idle = [_idle(connection, folder, case, given) for case in given.only if case.is_default and not case.is_busy]
         groups = [_measure(connection, folder, case, given.rounds, given.limit) for case in given.only]
-    return Changes(given.machine, given.rounds, QUEUES, PER_SECOND, groups, idle)
-
-
-def _idle(connection: Connection, folder: Path, case: Case, given: Namespace) -> Idle:
-    name, log = f"idle-{uuid.uuid4().hex[:6]}", folder / "idle.log"
-    make_topic(connection, name, QUEUES)
-    command = [
-        *(sys.executable, "-m", "bench.consumers", "--bootstrap", connection.bootstrap, "--log", str(log)),
-        *("--poll", str(IDLE_POLL_S), *case.arguments(connection), f"{name}={name}"),
-    ]
-    child = Child(
-        f"the idle consumer of {name}", command, log=folder / "idle.output", env={**os.environ, **case.variables}
-    )
-    child.start()
-    try:
-        until("the consumer has begun", lambda: log.exists() and name in log.read_text(), given.limit, folder)
-        time.sleep(REST_S)
-        processes = [child.pid, *descendants(child.pid)]
-        meters = [CpuMeter(pid) for pid in processes]
-        time.sleep(given.idle)
-        idle = Idle(case.name, sum(meter.share() for meter in meters), sum(map(threads, processes)))
-    finally:
-        child.stop()
-    print(f"{case.name}: {idle.cores:.2%} of a core, {idle.threads} threads", flush=True)
-    return idle
+    return Changes(given.machine, given.rounds, QUEUES, PER_SECOND, groups)
 
 
 def _measure(connection: Connection, folder: Path, case: Case, rounds: int, limit_s: float) -> Measured:
@@ -232,7 +169,6 @@ BENCH = Bench(
     options=(
         option("--rounds", type=whole, default=1, help="of each group"),
         option("--only", type=_cases, default="", help="only groups whose name contains this text"),
-        option("--idle", type=float, default=60.0, help="how long an idle consumer is watched, seconds"),
         option("--limit", type=float, default=180.0, help="longest step, seconds"),
     ),
     chapters=(Chapter("Joins, leaves and crashes", section),),

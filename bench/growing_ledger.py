@@ -4,13 +4,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from deltalake import DeltaTable
 from msgspec import Struct
 
 from bench.deployment_events import Life
-from bench.population import START_MS, ControlTopic, snapshots_of
+from bench.population import START_MS, ControlTopic
 from bench.process_usage import Command, run
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision
@@ -21,6 +20,7 @@ from wakeroll_pipeline.jobs.snapshot_schedule import SnapshotSchedule
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from wakeroll_pipeline.ledger.batches import Batch
 from wakeroll_pipeline.ledger.chains import Chains
+from wakeroll_pipeline.ledger.stored_snapshots import snapshot_of
 from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
@@ -28,6 +28,8 @@ from wakeroll_pipeline.storage.parquet_files import STATES
 
 RECORD_S = Settings().record_interval_ms // 1_000
 """Interval of the batches of `record`, and of its question whether snapshots are due (s)."""
+APPEND_S = 60
+"""Log time of an append (s)."""
 _PUBLISHED_LATER_MS = 300
 
 
@@ -73,25 +75,14 @@ class HeardRecords:
 class GrowingLedger:
     """The tables of a deployment."""
 
-    def __init__(
-        self, settings: Settings, groups: int, *, append_s: int | None = None, snapshot_s: int | None = None
-    ) -> None:
-        """Create the tables that are missing.
-
-        Args:
-            settings: of the deployment.
-            groups: number of groups.
-            append_s: log time of an append (s); None: there is one at the end of each `grow`.
-            snapshot_s: interval of snapshots (s); None: as `run` has them, after so many records too.
-        """
+    def __init__(self, settings: Settings, groups: int) -> None:
+        """Create the tables of a deployment with so many groups."""
         self._warehouse = settings.warehouse.path
         for table in TABLES.values():
             if not (self._warehouse / table.name).exists():
                 DeltaTable.create(self._warehouse / table.name, schema=arrow_schema_of(table.row))
         self.appends = 0
         """Of records, and of snapshots."""
-        self._append_s = append_s
-        self._snapshot_s = snapshot_s
         self._chains = Chains(self._warehouse)
         self._rows = ArrowSink(chains=self._chains)
         self._states = ArrowSink(properties=STATES, chains=self._chains)
@@ -113,9 +104,9 @@ class GrowingLedger:
         """Let the deployment live until the ledger has so many events."""
         while self.events < events:
             self._life.pass_second()
-            if self._append_s and self.second % self._append_s == 0:
+            if self.second % APPEND_S == 0:
                 self._append()
-            if self._needs_snapshots():
+            if self.second % RECORD_S == 0 and self._schedule.is_due(self._now_ms, lambda: self.events):
                 self._snapshot(self._life.topics)
         self._append()
         self._chains.gather(ArrowSink().append)
@@ -123,11 +114,6 @@ class GrowingLedger:
     @property
     def _now_ms(self) -> int:
         return START_MS + 1_000 * self.second
-
-    def _needs_snapshots(self) -> bool:
-        if self._snapshot_s:
-            return self.second % self._snapshot_s == 0
-        return self.second % RECORD_S == 0 and self._schedule.is_due(self._now_ms, lambda: self.events)
 
     def _append(self) -> None:
         records = self._heard.take()
@@ -145,39 +131,23 @@ class GrowingLedger:
     def _snapshot(self, topics: Sequence[ControlTopic]) -> None:
         self._append()  # `record` stores the state behind the records that it has appended
         self._schedule.begin(self._now_ms, self.events)
-        size = append_states(self._states, topics, self._warehouse)
-        self._schedule.end(self._now_ms, self._now_ms, size)
+        rows = [snapshot_of(shard) for topic in topics for shard in topic.shards]
+        self._states.append(arrow_table(SnapshotRow, rows), self._warehouse / SNAPSHOTS.name)
+        self._schedule.end(self._now_ms, self._now_ms, sum(len(row.body) for row in rows))
         self.appends += 1
-
-
-def append_states(sink: ArrowSink, topics: Sequence[ControlTopic], warehouse: Path) -> int:
-    """Append the states of all shards to the table of snapshots; return their bytes."""
-    rows = snapshots_of(topics)
-    sink.append(arrow_table(SnapshotRow, rows), warehouse / SNAPSHOTS.name)
-    return sum(len(row.body) for row in rows)
 
 
 def stored(table: Path) -> Stored:
     """Return what a table holds."""
-    files = files_of(DeltaTable(table))
-    return Stored(sum(one["num_records"] or 0 for one in files), sum(one["size_bytes"] for one in files), len(files))
+    files = DeltaTable(table).get_add_actions(flatten=True)
+    rows, sizes = (files.column(name).to_pylist() for name in ("num_records", "size_bytes"))
+    return Stored(sum(one or 0 for one in rows), sum(sizes), len(sizes))
 
 
-def files_of(table: DeltaTable) -> list[dict[str, Any]]:
-    """Return the files of a table, as its log describes them."""
-    actions: Any = table.get_add_actions(flatten=True)
-    columns = {name: actions.column(name).to_pylist() for name in actions.schema.names}
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def ask(settings: Settings, name: str, arguments: Sequence[str], module: str = "wakeroll_pipeline.cli") -> Command:
+def ask(settings: Settings, name: str, arguments: Sequence[str]) -> Command:
     """Run a command on a home as a user does; its output is in the home, in a file of its name."""
-    argv = [sys.executable, "-m", module, *arguments]
-    found = run(argv, log_of(settings, name), {**os.environ, **settings.environment()})
+    argv = [sys.executable, "-m", "wakeroll_pipeline.cli", *arguments]
+    log = Path(settings.home) / f"{name.replace(' ', '-')}.log"
+    found = run(argv, log, {**os.environ, **settings.environment()})
     print(f"  {name}: {found.cpu_s:.1f} s of CPU, {found.seconds:.1f} s, {found.memory_mib:,.0f} MiB", flush=True)
     return found
-
-
-def log_of(settings: Settings, name: str) -> Path:
-    """Return the file with the output of a command."""
-    return Path(settings.home) / f"{name.replace(' ', '-')}.log"

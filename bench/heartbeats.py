@@ -5,9 +5,8 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
+from bench.figures import Columns, Timing, both, duration, measure, table_of, times
 from bench.population import TOPIC, Population
-from bench.text_tables import Columns, both, duration, table_of, times
-from bench.timings import Timing, measure
 from wakeroll_model import group_machine
 from wakeroll_model.decisions import Cause
 from wakeroll_model.entity_machines import MACHINES

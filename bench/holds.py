@@ -2,9 +2,8 @@
 
 from msgspec import Struct
 
+from bench.figures import Columns, Timing, both, duration, measure, table_of
 from bench.population import START_MS, ControlTopic
-from bench.text_tables import Columns, both, duration, table_of
-from bench.timings import Timing, measure
 from wakeroll_model.config import PULL_TIMEOUT_MS
 from wakeroll_model.events import AnyEvent, Arrival, Pull, Tick
 from wakeroll_model.queue import Queue

@@ -1,46 +1,40 @@
-"""The cost of queries to a whole ledger of 1,000 groups and 10,000 to 1,000,000 events, in DuckDB and in Spark."""
+"""Commands that read a whole ledger: `ledger_questions` in both engines, `long_ledgers` on up to 10,000,000 events.
+
+`long_ledgers` needs 5 GB of disk, which it frees. It counts CPU time, so its figures count on a busy machine too.
+"""
 
 import math
 import shutil
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
-import msgspec
 from msgspec import Struct, structs
 
+from bench.figures import digits, table
 from bench.frame import Bench, Chapter, numbers, option, whole
-from bench.growing_ledger import GrowingLedger, Stored, ask, log_of, stored
+from bench.growing_ledger import GrowingLedger, Stored, ask, stored
 from bench.machine import Machine
 from bench.process_usage import Command
-from bench.text_tables import digits, table
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.settings import Settings
 
-SIZES = (10_000, 100_000, 1_000_000)
-APPENDS = 12
-"""So that one of the largest ledger has as much as `record` takes at once while it catches up."""
 NEWS = 100
 """One event in so many comes after the first `marts`, for the second one to find."""
-
-QUICK = {
+COMMANDS = {
     "groups": "`groups`",
     "describe": "`describe` of one group",
     "explain": "`explain` of one queue",
     "lag": "the view `lag` of all groups",
-}
-"""Questions of an operator -> what they are, for people."""
-THOROUGH = {
     "replay": "`replay`: recompute and compare all decisions",
     "marts": "`marts`: first run",
     "marts_again": "`marts`: second run, after a few new events",
     "check": "`check`: every rule",
 }
-"""Commands that read the whole ledger -> what they are, for people."""
-COMMANDS = QUICK | THOROUGH
 """What is measured -> what it is, for people; in this order."""
+LONG = {"check": COMMANDS["check"], "replay": "`replay`: all decisions, and all snapshots"}
 
 _ASKED: Mapping[str, Sequence[str]] = {
     "groups": ("groups",),
@@ -53,36 +47,26 @@ _ASKED: Mapping[str, Sequence[str]] = {
     "marts_again": ("marts",),
 }
 """Command, see `COMMANDS` -> its arguments; in the order in which they run."""
+_ASKED_LONG: Mapping[str, Sequence[str]] = {"check": ("check", "--no-docs"), "replay": ("replay",)}
 _WITHOUT_ENGINE = ("groups", "describe", "explain")
 """Commands that read a part of the tables: the newest snapshots and the records since, or the files of some hours."""
-
-
-class Floor(Struct, frozen=True):
-    """What it takes to read all of `events` by Spark."""
-
-    start_s: float
-    """Until Spark is there and knows the tables, and to stop it again: it is part of every command."""
-    run: Command
 
 
 class Size(Struct, frozen=True):
     """A ledger of so many events, and what was asked of it."""
 
     events: int
-    news: int
-    """Events that `marts` finds when it runs once more."""
     second: int
     """Of the deployment's life, by the log."""
     appends: int
     """Batches that it was written in."""
     tables: dict[str, Stored]
-    floor: Floor
     runs: dict[Engine, dict[str, Command]]
     """Engine -> command, see `COMMANDS` -> its run; an engine that was not measured is missing."""
 
 
 class Growth(Struct, frozen=True):
-    """What `ledger_questions` found."""
+    """What either measurement found."""
 
     machine: Machine
     groups: int
@@ -92,14 +76,15 @@ class Growth(Struct, frozen=True):
 
 
 def section(found: Growth) -> str:
-    """Return the chapter of these figures."""
+    """Return the chapter of `ledger_questions`."""
     sizes = found.sizes
-    events = [f"{size.events:,} events" for size in sizes]
+    events = _events(sizes)
     steps = [f"{one.events:,} to {other.events:,}" for one, other in pairwise(sizes)]
     return f"""\
 {found.groups:,} groups of one to three clients run on {2 * found.partitions} shards. They join, send heartbeats and
-commits, some wait for messages, and each second one client restarts, leaves or crashes. `record` writes their events
-and the decisions of the model in {sizes[-1].appends} appends; it snapshots every shard each ten minutes.
+commits, some wait for messages, and each second one client restarts, leaves or crashes. The program makes their events
+and the decisions of the model, without a broker and without Spark. The sink that `record` has (`ArrowSink`) appends
+them in {sizes[-1].appends} appends, with snapshots of every shard.
 
 {table(["rows (MB)", *events], _tables(sizes))}
 
@@ -110,16 +95,54 @@ events.
 
 {table(["seconds in DuckDB (Spark / DuckDB)", *events, *steps], _times(sizes))}
 
-For comparison, a Spark process that only reads all of `events`, with the same session settings, takes
-{", ".join(f"{digits(size.floor.run.seconds)} s" for size in sizes)}; of this, the start of Spark takes
-{_range([size.floor.start_s for size in sizes])} s.
-
 Memory is the highest resident memory of all processes together, in MiB.
 
 {table(["MiB in DuckDB (in Spark)", *events], _memory(sizes))}
 
 Measured on {found.machine.measured} with {found.machine.sentence}.
 """
+
+
+def long_section(found: Growth) -> str:
+    """Return the chapter of `long_ledgers`."""
+    sizes, events = found.sizes, _events(found.sizes)
+    totals = {
+        "rows of all tables": [f"{_total(size, 'rows'):,}" for size in sizes],
+        "files": [f"{_total(size, 'files'):,}" for size in sizes],
+        "MB of files": [digits(_total(size, "size") / 1e6) for size in sizes],
+        "seconds of the log": [f"{size.second:,}" for size in sizes],
+    }
+    return f"""\
+The deployment is that of the chapter before: {found.groups:,} groups on {2 * found.partitions} shards. One append has a
+minute of its log, and the tables have their chains. `check` and `replay` read all rows, in DuckDB.
+
+{table(["ledger", *events], ([head, *cells] for head, cells in totals.items()))}
+
+CPU is that of all processes of a command, and of all cores. Memory is the highest resident memory of all processes
+together.
+
+{table(["command", *events], _costs(sizes))}
+
+Measured on {found.machine.measured} with {found.machine.sentence_with_load}
+Other programs ran on both cores most of the time, so CPU times are given: they and memory depend little on the load.
+A `replay` has a process per core; about 400 MiB of each are its own.
+"""
+
+
+def _events(sizes: Sequence[Size]) -> list[str]:
+    return [f"{size.events:,} events" for size in sizes]
+
+
+def _total(size: Size, what: str) -> int:
+    return sum(getattr(one, what) for one in size.tables.values())
+
+
+def _costs(sizes: Sequence[Size]) -> Iterator[list[str]]:
+    for name, text in LONG.items():
+        its = [(size.runs["duckdb"][name], _total(size, "rows")) for size in sizes]
+        yield [f"{text}: MiB", *(f"{run.memory_mib:,.0f}" for run, _ in its)]
+        yield ["its seconds of CPU", *(digits(run.cpu_s) for run, _ in its)]
+        yield ["its µs of CPU per row", *(digits(run.cpu_s * 1e6 / rows) for run, rows in its)]
 
 
 def _tables(sizes: Sequence[Size]) -> Iterator[list[str]]:
@@ -161,36 +184,28 @@ def _tenfold(one: Size, other: Size, command: str) -> str:
     return f"x {digits((after / before) ** (1 / tens))}"
 
 
-def _range(values: Sequence[float]) -> str:
-    return " to ".join(dict.fromkeys(digits(value) for value in (min(values), max(values))))
-
-
-def measure(given: Namespace) -> Growth:
-    """Make a ledger of each size, and ask it everything; Spark only about ledgers of up to so many events."""
+def measure(asked: Mapping[str, Sequence[str]], given: Namespace) -> Growth:
+    """Make a ledger of each size, and ask it; Spark only about ledgers of up to `spark_up_to` events."""
     settings = Settings()
-    sizes = [
-        _size(given.folder / str(events), events, given.groups, with_spark=events <= given.spark_up_to)
-        for events in given.sizes
-    ]
+    sizes = [_size(given, events, asked) for events in given.sizes]
     return Growth(given.machine, given.groups, settings.partitions, settings.driver_memory, sizes)
 
 
-def _size(folder: Path, events: int, groups: int, *, with_spark: bool) -> Size:
+def _size(given: Namespace, events: int, asked: Mapping[str, Sequence[str]]) -> Size:
     print(f"{events:,} events", flush=True)
+    folder = given.folder / str(events)
     homes: dict[Engine, Settings] = {"duckdb": Settings(home=str(folder / "duckdb"))}
     home = homes["duckdb"]
-    ledger = make_ledger(home, events, groups)
-    second, appends = ledger.second, ledger.appends
+    ledger = GrowingLedger(home, given.groups)
+    ledger.grow(events)
+    reached, second, appends = ledger.events, ledger.second, ledger.appends
     tables = {name: stored(home.warehouse.path / name) for name in TABLES}
-    if with_spark:
+    if events <= given.spark_up_to:
         homes["spark"] = structs.replace(home, home=str(folder / "spark"))
         shutil.copytree(home.home, homes["spark"].home)
-    reading = ask(home, "floor", ("reading", home.home), "bench.spark_programs")
-    read_s = msgspec.json.decode(log_of(home, "floor").read_bytes().splitlines()[-1], type=float)
-    floor = Floor(round(reading.seconds - read_s, 2), reading)
     runs: dict[Engine, dict[str, Command]] = {engine: {} for engine in homes}
     for engine, its in homes.items():
-        for name, arguments in _ASKED.items():
+        for name, arguments in asked.items():
             if name == "marts_again":
                 ledger.grow(events + events // NEWS)
                 for table_name in TABLES if its is not home else ():  # the copy gets the same new files
@@ -199,31 +214,36 @@ def _size(folder: Path, events: int, groups: int, *, with_spark: bool) -> Size:
             by_engine = () if name in _WITHOUT_ENGINE else ("--engine", engine)
             if by_engine or engine == "duckdb":
                 runs[engine][name] = ask(its, f"{engine} {name}", (*arguments, *by_engine))
-    return Size(events, events // NEWS, second, appends, tables, floor, runs)
-
-
-def make_ledger(settings: Settings, events: int, groups: int) -> GrowingLedger:
-    """Make a ledger whose tables are those of `run`, with so many events in as many appends as `record` needs."""
-    Path(settings.home).mkdir(parents=True)
-    ask(settings, "tables", ("tables", settings.home), "bench.spark_programs")
-    ledger = GrowingLedger(settings, groups, snapshot_s=settings.snapshot_interval_ms // 1_000)
-    for number in range(1, APPENDS + 1):
-        ledger.grow(events * number // APPENDS)
-    return ledger
+    shutil.rmtree(folder)
+    return Size(reached, second, appends, tables, runs)
 
 
 BENCH = Bench(
     "ledger_questions",
     "Questions to ledgers of up to 1,000,000 events, in both engines.",
     "45 minutes",
-    measure,
+    partial(measure, _ASKED),
     options=(
-        option("--sizes", type=numbers, default=SIZES, help="events, by comma"),
-        option("--spark-up-to", type=int, default=SIZES[-1], help="most events that Spark is asked about"),
+        option("--sizes", type=numbers, default=(10_000, 100_000, 1_000_000), help="events, by comma"),
+        option("--spark-up-to", type=int, default=1_000_000, help="most events that Spark is asked about"),
         option("--groups", type=whole, default=1_000, help="number of groups"),
     ),
     chapters=(Chapter("A whole ledger", section),),
     figures=Growth,
     file="ledger.json",
     run="The run of a whole ledger",
+)
+LONG_BENCH = Bench(
+    "long_ledgers",
+    "Memory and CPU of `check` and `replay` on up to 10,000,000 events.",
+    "two hours",
+    partial(measure, _ASKED_LONG),
+    options=(
+        option("--sizes", type=numbers, default=(1_000_000, 5_000_000, 10_000_000), help="events, by comma"),
+        option("--spark-up-to", type=int, default=0, help="most events that Spark is asked about"),
+        option("--groups", type=whole, default=1_000, help="number of groups"),
+    ),
+    chapters=(Chapter("Ledgers of millions of events", long_section),),
+    figures=Growth,
+    file="long.json",
 )

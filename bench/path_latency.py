@@ -17,11 +17,10 @@ import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from bench.decision_reader import Answer, Decided, Ears, Listener, Passed
-from bench.frame import Bench, Chapter, option, times
+from bench.figures import Latency, digits, latency_of, percentiles, table
+from bench.frame import Bench, Chapter, NotMeasured, option, times
 from bench.machine import Machine
 from bench.running_system import make_topic, orders_of, probing, running_system, settings_in, tls_broker
-from bench.text_tables import digits, percentiles, table
-from bench.timings import Latency, latency_of
 from bench.waiting_consumers import Crowd, Handled, Handlers
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
@@ -116,7 +115,11 @@ def times_floor(ours: Latency, floor: Latency) -> str:
 
 
 def measure(given: Namespace) -> Wakes:
-    """Run the floor and the system one after the other, and measure both."""
+    """Run the floor and the system one after the other, and measure both.
+
+    Raises:
+        NotMeasured: nobody was woken in time.
+    """
     folder, times_s = given.folder, (given.seconds, given.warmup)
     broker, login = tls_broker(folder) if given.tls else (EmbeddedBroker(folder / "broker"), None)
     with broker:
@@ -133,6 +136,8 @@ def measure(given: Namespace) -> Wakes:
             # Not beside what is compared with the floor, which has no such consumers.
             with Handlers(connection, orders_of(connection), QUEUES, HANDLERS) as handlers:
                 others = answers_to(connection, ears, CLIENTS, *times_s, "others")
+    if not others:
+        raise NotMeasured(f"no client that waited was woken within {given.seconds:g} s; measure for longer")
     first_ms = min(answer.at_ms for answer in others)
     return Wakes(
         given.machine,
@@ -158,7 +163,7 @@ def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
     make_topic(connection, topic, settings.partitions, **{"message.timestamp.type": "LogAppendTime"})
     spark = Child(
         "the floor",
-        [sys.executable, "-m", "bench.spark_programs", "passing", topic],
+        [sys.executable, "-m", "bench.spark_floor", topic],
         log=settings.logs / "floor.log",
         env={**os.environ, **settings.environment()},
         grace_s=90,

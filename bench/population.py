@@ -22,10 +22,8 @@ from wakeroll_model.events import (
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record, entity_of
-from wakeroll_model.rows import SnapshotRow
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import decode_state, encode_state
-from wakeroll_model.snapshot_proof import proven
 
 TOPIC = "wakeroll.groups"
 START_MS = 1_700_000_000_000
@@ -66,25 +64,6 @@ class ControlTopic:
         offset = self._next_offsets[partition]
         self._next_offsets[partition] += 1
         return Record(self.name, partition, offset, at_ms, key, value)
-
-
-def snapshots_of(topics: Sequence[ControlTopic]) -> list[SnapshotRow]:
-    """Return the states of all shards, as rows of their table."""
-    return [
-        proven(
-            SnapshotRow(
-                topic=topic.name,
-                partition=shard.partition,
-                offset=shard.offset,
-                era=shard.era,
-                version=shard.version,
-                at_ms=shard.now_ms,
-                body=shard.body(),
-            )
-        )
-        for topic in topics
-        for shard in topic.shards
-    ]
 
 
 class Population:

@@ -1,19 +1,19 @@
-"""CPU and memory of running processes, from Linux's ``/proc``."""
+"""The cost of processes: CPU and memory while they run, and of a command from its start to its end."""
 
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from bench.frame import NotMeasured
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _POLL_S = 0.25
-_TOLD = 2_000
+_SHOWN = 2_000
 """Characters of a failed command's output that are shown."""
 
 
@@ -39,11 +39,16 @@ class CpuMeter:
         """
         self._pid = pid
         self._began_s = time.monotonic()
-        self._used_s = cpu_s(pid)
+        self._used_s = self._cpu_s()
 
     def share(self) -> float:
         """Return the CPU time since the beginning as a share of one core."""
-        return (cpu_s(self._pid) - self._used_s) / (time.monotonic() - self._began_s)
+        return (self._cpu_s() - self._used_s) / (time.monotonic() - self._began_s)
+
+    def _cpu_s(self) -> float:
+        with _process(self._pid) as process:
+            used = process.cpu_times()
+        return float(used.user + used.system)
 
 
 def run(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> Command:
@@ -62,14 +67,14 @@ def run(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> Command:
     with log.open("wb") as file, subprocess.Popen(argv, stdout=file, stderr=subprocess.STDOUT, env=env) as child:
         try:
             while (code := child.poll()) is None:
-                highest = max(highest, _together_mib((child.pid, *descendants(child.pid))))
+                highest = max(highest, _together_mib(child.pid))
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(_POLL_S)
         finally:
             child.kill()  # it has ended, or whoever measures was stopped
         seconds = time.monotonic() - began_s
     if code != 0:
-        told = log.read_text(encoding="utf-8", errors="replace")[-_TOLD:]
+        told = log.read_text(encoding="utf-8", errors="replace")[-_SHOWN:]
         raise NotMeasured(f"{' '.join(argv)} ended with {code}; it said:\n{told}")
     after = os.times()
     used_s = after.children_user + after.children_system - before.children_user - before.children_system
@@ -82,74 +87,27 @@ def resident_mib(pid: int) -> float:
     Raises:
         NotMeasured: it has ended.
     """
-    for line in _told(pid, "status").splitlines():
-        name, _, value = line.partition(":")
-        if name == "VmRSS":
-            return round(int(value.split()[0]) / 1024, 1)
-    raise NotMeasured(f"process {pid} has ended")
+    with _process(pid) as process:
+        return round(float(process.memory_info().rss) / 2**20, 1)
 
 
-def cpu_s(pid: int) -> float:
-    """Return user and system time of a process (s)."""
-    after_name = _told(pid, "stat").rpartition(")")[2].split()
-    user, system = after_name[11:13]
-    return (int(user) + int(system)) / _TICKS_PER_S
-
-
-def threads(pid: int) -> int:
-    """Return the number of threads of a process.
-
-    Raises:
-        NotMeasured: it has ended.
-    """
-    return next(int(line.split()[1]) for line in _told(pid, "status").splitlines() if line.startswith("Threads:"))
-
-
-def descendants(pid: int) -> dict[int, str]:
-    """Return the processes that a process has started, and theirs: pid -> the name of its program.
-
-    Raises:
-        NotMeasured: the system is not Linux.
-    """
-    if not Path("/proc").is_dir():
-        raise NotMeasured("this system has no /proc, from which CPU and memory are read; it must be Linux")
-    found: dict[int, str] = {}
-    processes = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
-    parents = {child: _parent_and_name(child) for child in processes}
-    new = {pid}
-    while new:
-        new = {child for child, (parent, _) in parents.items() if parent in new}
-        found |= {child: parents[child][1] for child in new}
-    return found
-
-
-def written_bytes(pid: int) -> int:
-    """Return how many bytes a process has passed to the kernel, for files and connections."""
-    lines = dict(line.split(": ") for line in _told(pid, "io").splitlines())
-    return int(lines["wchar"])
-
-
-def _together_mib(pids: Iterable[int]) -> float:
-    """Return the resident memory of processes (MiB); those that have ended meanwhile have none."""
+def _together_mib(pid: int) -> float:
+    """Return the resident memory of a process and of those that it has started (MiB); of ended ones, none."""
     total = 0.0
-    for pid in pids:
-        with suppress(NotMeasured):
-            total += resident_mib(pid)
+    with suppress(NotMeasured), _process(pid) as first:
+        for process in (first, *first.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                total += process.memory_info().rss / 2**20
     return total
 
 
-def _parent_and_name(pid: int) -> tuple[int, str]:
-    """Return the parent of a process and the name of its program; 0 and nothing if it has ended."""
+@contextmanager
+def _process(pid: int) -> Iterator[psutil.Process]:
+    """Provide a process that runs; one that has ended and was not waited for counts as ended."""
     try:
-        before, _, after = _told(pid, "stat").rpartition(")")
-    except NotMeasured:
-        return 0, ""
-    return int(after.split()[1]), before.partition("(")[2]
-
-
-def _told(pid: int, name: str) -> str:
-    """Return a file of the kernel about a process."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            raise psutil.NoSuchProcess(pid)
+        yield process
+    except psutil.NoSuchProcess:
         raise NotMeasured(f"process {pid} has ended") from None

@@ -5,9 +5,8 @@ from itertools import cycle, islice
 
 from msgspec import Struct
 
+from bench.figures import Timing, both, digits, duration, measure, table, times
 from bench.population import TOPIC, Population
-from bench.text_tables import both, digits, duration, table, times
-from bench.timings import Timing, measure
 from wakeroll_model import replay as model_replay
 from wakeroll_model.config import HEARTBEAT_MS
 from wakeroll_model.records import Record, read_event

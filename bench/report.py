@@ -6,49 +6,34 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 from bench import (
-    aged_ledgers,
-    any_moment,
     client_throughput,
     core,
-    deployment_costs,
     failover,
     group_changes,
-    ledger_growth,
     ledger_questions,
-    long_ledgers,
     page_load,
     path_latency,
-    push_throughput,
-    shard_slopes,
-    sleeping_worker,
 )
 from bench.core import Results
+from bench.figures import Latency, digits, duration, table_of
 from bench.frame import Bench, read
 from bench.machine import QUIET_LOAD
 from bench.path_latency import Wakes
 from bench.soak import soak_run
-from bench.text_tables import digits, duration, table_of
-from bench.timings import Latency
 
 BENCHES: tuple[Bench[Any], ...] = (
     path_latency.BENCH,
-    push_throughput.BENCH,
+    client_throughput.PUSH_BENCH,
     client_throughput.BENCH,
     group_changes.BENCH,
     core.BENCH,
     page_load.BENCH,
     ledger_questions.BENCH,
-    long_ledgers.BENCH,
-    ledger_growth.BENCH,
-    aged_ledgers.BENCH,
-    any_moment.BENCH,
+    ledger_questions.LONG_BENCH,
     soak_run.BENCH,
     failover.BENCH,
-    shard_slopes.BENCH,
-    *deployment_costs.BENCHES,
-    sleeping_worker.BENCH,
 )
-"""All measurements, in the order of their chapters; those of other pages come last."""
+"""All measurements, in the order of their chapters."""
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 

@@ -1,14 +1,13 @@
 """A broker with the whole system for the time of a measurement, and what its processes report."""
 
-import os
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from bench.frame import NotMeasured
@@ -18,10 +17,13 @@ from wakeroll_pipeline.local.broker import EmbeddedBroker
 from wakeroll_pipeline.local.local_system import LocalSystem
 from wakeroll_pipeline.local.ports import HOST
 from wakeroll_pipeline.local.traffic import Probe
-from wakeroll_pipeline.runtime.run_status import read_status
 from wakeroll_pipeline.settings import Settings
 
-_SAMPLE_S = 0.2
+QueueId = tuple[str, int]
+"""Topic and number of a queue."""
+_FLUSH_S = 60.0
+_FULL_S = 0.1
+_REFRESH_MS = 5_000
 
 
 def settings_in(folder: Path, prefix: str, broker: EmbeddedBroker, login: Path | None = None) -> Settings:
@@ -75,45 +77,6 @@ def make_topic(connection: Connection, topic: str, partitions: int, **config: st
         raise NotMeasured(f"the topic {topic} cannot be created: {error.str()}")
 
 
-@contextmanager
-def sampled_batches(settings: Settings) -> Iterator[dict[str, list[int]]]:
-    """Collect the durations of batches (ms) during a `with` block: query -> durations."""
-    found: dict[str, list[int]] = {}
-    last: dict[str, int] = {}
-    stop = threading.Event()
-
-    def sample() -> None:
-        while not stop.wait(_SAMPLE_S):
-            status = read_status(settings.work_folder)
-            for name, query in (status.queries if status else {}).items():
-                if query.batch != last.get(name):
-                    last[name] = query.batch
-                    found.setdefault(name, []).append(query.batch_ms)
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
-        yield found
-    finally:
-        stop.set()
-        thread.join()
-
-
-def command_s(settings: Settings, *arguments: str) -> float:
-    """Run a command of wakeroll as a user does; return the time from its start to its end (s).
-
-    Raises:
-        NotMeasured: it did not end with 0.
-    """
-    began_s = time.monotonic()
-    argv = [sys.executable, "-m", "wakeroll_pipeline.cli", *arguments]
-    env = {**os.environ, **settings.environment()}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise NotMeasured(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2_000:]}")
-    return time.monotonic() - began_s
-
-
 def until(what: str, done: Callable[[], bool], limit_s: float, where: Path) -> None:
     """Wait until something is done.
 
@@ -150,3 +113,45 @@ def tls_broker(folder: Path) -> tuple[EmbeddedBroker, Path]:
     }
     login = {"security.protocol": "SSL", "ssl.ca.location": str(certificate)}
     return EmbeddedBroker(folder / "broker", settings=settings, login=login), client
+
+
+class SteadyTraffic(threading.Thread):
+    """Produces until it is closed; late messages are produced at once. Nobody else produces to these topics."""
+
+    def __init__(self, connection: Connection, queues: Sequence[QueueId], per_second: int) -> None:
+        """Prepare; `per_second` is the number of messages of all queues together."""
+        super().__init__(name="steady-traffic", daemon=True)
+        self._connection = connection
+        self._queues = list(queues)
+        self._pause_s = 1 / per_second
+        self._ended = threading.Event()
+
+    def add(self, queues: Sequence[QueueId]) -> None:
+        """Produce to further queues too."""
+        self._queues = [*self._queues, *queues]
+
+    def run(self) -> None:
+        """Produce until `close`."""
+        producer = self._connection.producer(**{"topic.metadata.refresh.interval.ms": _REFRESH_MS, "log_level": 0})
+        due_s, number = time.monotonic(), 0
+        while not self._ended.wait(max(0.0, due_s - time.monotonic())):
+            queues = self._queues
+            topic, queue_id = queues[number % len(queues)]
+            try:
+                producer.produce(topic, b"%d" % number, partition=queue_id)
+            except BufferError:  # the broker is down
+                producer.poll(_FULL_S)
+                continue
+            except KafkaException as problem:
+                if problem.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                    raise
+                # The partition is new, and the producer does not know it yet: the next queue has its turn.
+            producer.poll(0)
+            number += 1
+            due_s += self._pause_s
+        producer.flush(_FLUSH_S)
+
+    def close(self) -> None:
+        """Stop, and wait until the broker has acknowledged all messages. A second call does nothing."""
+        self._ended.set()
+        self.join()

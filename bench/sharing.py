@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from bench.figures import ROUNDS, Timing, summary
 from bench.frame import NotMeasured
-from bench.timings import ROUNDS, Timing, summary
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.prerequisites import java_path
 from wakeroll_pipeline.spark.jar_paths import broker_jars

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from bench.figures import both, measure, table, times
 from bench.sharing import (
     KAFKA,
     SEED,
@@ -19,8 +20,6 @@ from bench.sharing import (
     owners_of,
     same_for_all,
 )
-from bench.text_tables import both, table, times
-from bench.timings import measure
 from wakeroll_model.queue import Queue
 from wakeroll_model.strategies import STRATEGIES, allocate, needs_of
 

@@ -17,17 +17,160 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import structs
+import psutil  # type: ignore[import-untyped]
+from msgspec import Struct, structs
 
 from bench.consumer_logs import ConsumerLogs
-from bench.decision_reader import QueueId
+from bench.figures import Columns, Latency, latency_of, table, table_of, whole_ms
 from bench.frame import FIGURES, Bench, Chapter, NotMeasured, option, whole
-from bench.served_page import ServedPage
+from bench.machine import Machine
+from bench.page_readers import ServedPage
+from bench.running_system import QueueId
 from bench.soak.soak_faults import SUSPENDED_S, in_turn
-from bench.soak.soak_figures import Claim, Occurred, Soak, Window, section
 from bench.soak.soak_system import OBSERVERS, PAGE, REPLICAS, Shape, SoakSystem, coordinator
-from bench.timings import latency_of
 from wakeroll.errors import WakerollError
+
+
+class Window(Struct, frozen=True):
+    """A part of a soak."""
+
+    until_s: float
+    """End of the window, since the first minute began."""
+    clients: int
+    """At the end."""
+    load: float
+    """Load average of the last minute, at the end."""
+    heartbeat: Latency
+    """From a heartbeat's append to that of its assignment, by the broker's clock."""
+    memory_mib: dict[str, float]
+    """Process -> memory at the end, with its children; shared pages are divided among those that share them."""
+    home_files: int
+    home_mib: float
+    """Files and size of the tables."""
+    checkpoint_files: int
+    checkpoint_mib: float
+    delivery: Latency = Latency(0, 0, 0)
+    """From the time of a message to its handling, of first deliveries."""
+    repeated: int = 0
+    """Messages that were handled again."""
+
+    @property
+    def sentence(self) -> str:
+        """What is known of the window while the soak runs: deliveries are judged at its end."""
+        memory = ", ".join(f"{name} {mib:,.0f}" for name, mib in self.memory_mib.items())
+        heartbeat, files = self.heartbeat, self.home_files + self.checkpoint_files
+        return (
+            f"{self.clients} clients, load {self.load:.1f}; heartbeat to assignment p50 {heartbeat.p50_ms:,.0f} ms, "
+            f"p99 {heartbeat.p99_ms:,.0f} ms; {files:,} files; MiB: {memory}"
+        )
+
+
+class Occurred(Struct, frozen=True):
+    """A fault."""
+
+    at_s: float
+    """Since the first minute began."""
+    kind: str
+    detail: str
+
+
+class Claim(Struct, frozen=True):
+    """Something that a soak must show."""
+
+    what: str
+    holds: bool
+    found: str
+
+
+class Soak(Struct, frozen=True):
+    """What `soak` found."""
+
+    machine: Machine
+    minutes: float
+    every_s: float
+    """Time between two faults."""
+    seed: int
+    clients: int
+    groups: int
+    queues: int
+    """At the end."""
+    per_second: int
+    """Messages of all topics together."""
+    ready_s: float
+    """From the start of the first process until every queue had an owner."""
+    windows: list[Window]
+    faults: list[Occurred]
+    stored: int
+    """Messages in the topics."""
+    deliveries: int
+    repeated: int
+    rebalances: dict[str, int]
+    """Trigger -> number."""
+    claims: list[Claim]
+    per_process: int = 1
+    """Clients of a process; they share its connections to Kafka."""
+
+    @property
+    def broken(self) -> list[Claim]:
+        """The claims that do not hold."""
+        return [claim for claim in self.claims if not claim.holds]
+
+
+_WINDOW_COLUMNS: Columns[Window] = (
+    ("until, min", lambda one: f"{one.until_s / 60:.1f}"),
+    ("clients", lambda one: f"{one.clients:,}"),
+    ("load", lambda one: f"{one.load:.1f}"),
+    ("assignment p50", lambda one: whole_ms(one.heartbeat.p50_ms)),
+    ("p99", lambda one: whole_ms(one.heartbeat.p99_ms)),
+    ("delivery p50", lambda one: whole_ms(one.delivery.p50_ms)),
+    ("p99", lambda one: whole_ms(one.delivery.p99_ms)),
+    ("repeated", lambda one: f"{one.repeated:,}"),
+    ("files of tables", lambda one: f"{one.home_files:,}"),
+    ("MiB", lambda one: f"{one.home_mib:,.1f}"),
+    ("files of checkpoints", lambda one: f"{one.checkpoint_files:,}"),
+    ("MiB", lambda one: f"{one.checkpoint_mib:,.1f}"),
+)
+_CLAIMS: Columns[Claim] = (
+    ("claim", lambda one: one.what),
+    ("found", lambda one: one.found),
+    ("holds", lambda one: "yes" if one.holds else "**no**"),
+)
+
+
+def section(found: Soak) -> str:
+    """Return the chapter of these figures."""
+    kinds = dict.fromkeys(one.kind for one in found.faults)
+    counts = {kind: sum(one.kind == kind for one in found.faults) for kind in kinds}
+    faults = ", ".join(f"{kind} ({count})" for kind, count in sorted(counts.items()))
+    rebalances = ", ".join(f"{trigger} {count:,}" for trigger, count in found.rebalances.items())
+    names = list(found.windows[-1].memory_mib) if found.windows else []
+    memory = [
+        (f"{one.until_s / 60:.1f}", *(f"{one.memory_mib.get(name, 0):,.0f}" for name in names)) for one in found.windows
+    ]
+    return f"""\
+`make soak` runs the whole system for {found.minutes:g} minutes on one machine: a broker, two coordinators
+(`run --replica a` and `b`, which also record), two observers, `serve`, a producer of {found.per_second} messages per
+second, and {found.clients} consumers of the SDK in {found.groups} groups, with {found.queues} queues at the end.
+{found.per_process} consumers run in each process, and share its Kafka connections: one producer, two consumers that
+read and one for queries. With connections of its own, each would have nine threads of librdkafka.
+A fault begins every {found.every_s:g} s; the order is that of seed {found.seed}. Everything was ready
+{found.ready_s:.0f} s after the start. Faults: {faults}. Rebalances by trigger: {rebalances}.
+
+{table_of(_CLAIMS, found.claims)}
+
+*Assignment* is the time from a heartbeat's append to that of its assignment, by the broker's clock. *Delivery* is the
+time from a message's timestamp to its handling, including the times in which a killed or suspended consumer still
+owned its queue (sessions of 15 s). Of {found.stored:,} messages, {found.repeated:,} deliveries were repetitions.
+
+{table_of(_WINDOW_COLUMNS, found.windows)}
+
+Memory in MiB; shared pages are divided among the processes that share them:
+
+{table(("until, min", *names), memory)}
+
+Measured on {found.machine.measured} with {found.machine.sentence_with_load}
+"""
+
 
 CONSUMED_S = 300.0
 """How long consumers have to handle everything after the last fault (s)."""
@@ -205,14 +348,12 @@ def _command(system: SoakSystem, command: str) -> Claim:
 
 def _memory_mib(groups: set[int]) -> float:
     """Return the proportional memory of all processes in these process groups (MiB)."""
-    total_kib = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[2]) in groups:
-                text = (folder / "smaps_rollup").read_text()
-                total_kib += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
-    return round(total_kib / 1024, 1)
+    total = 0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if os.getpgid(process.pid) in groups:
+                total += process.memory_full_info().pss
+    return round(total / 2**20, 1)
 
 
 def _files(folder: Path) -> tuple[int, float]:

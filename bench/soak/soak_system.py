@@ -11,12 +11,11 @@ from confluent_kafka.admin import NewPartitions
 from msgspec import structs
 
 from bench.consumer_logs import ConsumerLogs
-from bench.decision_reader import PublishedDecisions, QueueId
+from bench.decision_reader import PublishedDecisions
 from bench.frame import NotMeasured
-from bench.running_system import make_topic, settings_in, until
-from bench.served_page import ServedPage
+from bench.page_readers import ServedPage
+from bench.running_system import QueueId, SteadyTraffic, make_topic, settings_in, until
 from bench.soak.soak_processes import SoakProcesses
-from bench.steady_load import SteadyTraffic
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.events import Configure
 from wakeroll_model.signing import DEV_KEYS

@@ -239,7 +239,7 @@ def test_no_file_names_somebodys_machine():
         ("from time import time", ["time.time", "time"]),
         ("def f():\n    import random", ["random"]),
         ("from . import sinks", ["wakeroll_pipeline.sinks", "wakeroll_pipeline"]),
-        ("from .sinks import delta_sink", ["wakeroll_pipeline.sinks.delta_sink", "wakeroll_pipeline.sinks"]),
+        ("from .sinks import arrow_sink", ["wakeroll_pipeline.sinks.arrow_sink", "wakeroll_pipeline.sinks"]),
         ("from wakeroll_pipeline import sinks", ["wakeroll_pipeline.sinks", "wakeroll_pipeline"]),
     ],
 )

@@ -2,10 +2,9 @@
 
 import pytest
 
-from bench.change_effects import effect_of
-from bench.changing_group import QUEUES, ChangingGroup
+from bench.changing_group import CASES, QUEUES, ChangingGroup
+from bench.consumer_logs import effect_of
 from bench.frame import NotMeasured
-from bench.group_cases import CASES
 
 pytestmark = pytest.mark.e2e
 NAMES = ["wakeroll", "Kafka, cooperative-sticky, short sessions"]

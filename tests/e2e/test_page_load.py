@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 def test_the_page_of_a_simulated_deployment_is_live(tmp_path):
     """It computes the decisions that are published: else the page would call itself different."""
     ensure_jars()
-    small = ("--groups", "3", "--streams", "2", "--seconds", "1", "--warmup", "1", "--rounds", "0")
+    small = ("--groups", "3", "--streams", "2", "--seconds", "1", "--warmup", "1")
 
     code = main(["page_load", *small, "--folder", str(tmp_path / "data"), "--json", str(tmp_path / "page.json")])
 

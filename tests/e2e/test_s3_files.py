@@ -46,19 +46,8 @@ def test_of_many_writers_one_creates_a_file(folder):
     with ThreadPoolExecutor(8) as threads:
         created = list(threads.map(lambda n: small_files.create(folder / "lease", str(n).encode()), range(32)))
 
-    [winner] = [number for number, version in enumerate(created) if version is not None]
+    [winner] = [number for number, is_created in enumerate(created) if is_created]
     assert small_files.read(folder / "lease") == str(winner).encode()
-
-
-def test_of_many_writers_one_replaces_a_version(folder):
-    file = folder / "lease"
-    first = small_files.create(file, b"first")
-    with ThreadPoolExecutor(8) as threads:
-        replaced = list(threads.map(lambda n: small_files.replace(file, str(n).encode(), first), range(32)))
-
-    [winner] = [number for number, version in enumerate(replaced) if version is not None]
-    assert small_files.read_version(file) == (str(winner).encode(), replaced[winner])
-    assert small_files.replace(folder / "missing", b"", first) is None
 
 
 def checkpoint_at(place: Place) -> None:
@@ -124,4 +113,4 @@ def test_a_store_that_refuses_many_requests_is_asked_again(folder, store):
 def test_a_request_that_was_refused_once_is_no_second_writer(folder, store):
     """503 means that nothing was written: the repeated request creates the file."""
     with store.failing(every_nth=2):
-        assert [small_files.create(folder / str(number), b"x") is not None for number in range(10)] == [True] * 10
+        assert [small_files.create(folder / str(number), b"x") for number in range(10)] == [True] * 10

@@ -10,7 +10,6 @@ from bench.__main__ import main
 from bench.frame import read
 from bench.report import BENCHES
 from tests.support.running_processes import ROOT
-from tests.support.systems.s3_server import BUCKET, S3Server
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll_pipeline.spark.jars import ensure_jars
 
@@ -20,19 +19,10 @@ SMALL = {
     "path_latency": SHORT,
     "push_throughput": ("--messages", "2000"),
     "client_throughput": ("--messages", "2000"),
-    "group_changes": ("--only", "KIP-848 (uniform)", "--idle", "2"),
+    "group_changes": ("--only", "KIP-848 (uniform)"),
     "ledger_questions": ("--sizes", "1500,3000", "--groups", "20", "--spark-up-to", "1500"),
     "long_ledgers": ("--sizes", "1500,3000", "--groups", "20"),
-    "ledger_growth": ("--groups", "10", "--seconds", "20"),
-    "aged_ledgers": ("--days", "1,2", "--groups", "20", "--events", "20000"),
-    "any_moment": ("--members", "100", "--rate", "100", "--seconds", "5", "--rounds", "1"),
     "failover": ("--kills", "1", *SHORT),
-    "shard_slopes": ("--groups", "20"),
-    "idle_cost": ("--members", "0,100", *SHORT),
-    "waiting_scale": ("--clients", "10", *SHORT),
-    "cluster_costs": ("--masters", "local[2]", "--state-partitions", "1", *SHORT),
-    "storage_costs": (f"s3a://{BUCKET}/bench", *SHORT),
-    "sleeping_worker": ("--seconds", "2", "--rounds", "1"),
 }
 """Measurement -> options; `test_bench.py`, `test_page_load.py` and `test_soak.py` run the others."""
 
@@ -42,10 +32,8 @@ def test_each_measurement_has_a_small_run():
 
 
 @pytest.mark.parametrize("bench", [bench for bench in BENCHES if bench.name in SMALL], ids=lambda bench: bench.name)
-def test_a_small_run_makes_its_chapter(bench, request, tmp_path, capsys):
+def test_a_small_run_makes_its_chapter(bench, tmp_path, capsys):
     """A measurement that nobody has run for a while would fail after an hour of its real run."""
-    if bench.name == "storage_costs":
-        assert isinstance(request.getfixturevalue("s3"), S3Server)
     ensure_jars()
     places = ("--folder", str(tmp_path / "data")) if bench.has_folder else ()
     files = ("--json", str(tmp_path / "figures.json")) if bench.file else ()
@@ -53,7 +41,7 @@ def test_a_small_run_makes_its_chapter(bench, request, tmp_path, capsys):
     assert main([bench.name, *SMALL[bench.name], *places, *files]) == 0
 
     printed = capsys.readouterr().out
-    assert "| --- | --: |" in printed or bench.name == "sleeping_worker"
+    assert "| --- | --: |" in printed
     if bench.file:
         found = read(tmp_path / "figures.json", bench.figures)
         assert all(text in printed for _, text in bench.sections(found))

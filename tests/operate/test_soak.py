@@ -7,7 +7,7 @@ import pytest
 from bench.__main__ import main
 from bench.frame import read
 from bench.soak.soak_faults import FAULTS
-from bench.soak.soak_figures import Soak
+from bench.soak.soak_run import Soak
 
 pytestmark = [pytest.mark.operate, pytest.mark.e2e, pytest.mark.spark]
 

@@ -14,18 +14,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from prometheus_client import CollectorRegistry
 
-from bench import group_changes, ledger_questions, page_load, push_throughput, report, sharing
+from bench import client_throughput, group_changes, ledger_questions, page_load, report, sharing
 from bench.__main__ import main
-from bench.aged_ledgers import FLOOR, Age, Aged
-from bench.any_moment import Load, Moments
-from bench.change_effects import Change, Effect, effect_of
-from bench.consumer_logs import ConsumerLogs
+from bench.consumer_logs import Change, ConsumerLogs, Effect, effect_of
 from bench.core import TINY, Results
 from bench.decision_reader import Answer, Passed
 from bench.deployment_events import Life
+from bench.figures import Latency, latency_of
 from bench.frame import NotMeasured, read, write
 from bench.growing_ledger import GrowingLedger, Stored
-from bench.ledger_questions import Floor, Growth, Size
+from bench.ledger_questions import Growth, Size
 from bench.page_readers import listen
 from bench.path_latency import Wakes, Way, queryable
 from bench.population import Population
@@ -33,7 +31,6 @@ from bench.process_usage import Command, resident_mib, run
 from bench.replay_speed import log_of
 from bench.report import BENCHES
 from bench.sharing import moves, of_their_own, same_for_all
-from bench.timings import Latency, latency_of
 from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision
@@ -142,10 +139,9 @@ def test_growth_is_told_by_ten_times_the_events_and_beside_spark(found):
     def size(events: int, seconds: float, mib: float, **spark: Command) -> Size:
         of_all = Command(seconds, mib)
         tables = {"events": Stored(rows=events, size=events * 40)}
-        floor = Floor(10, of_all)
         engines = {"duckdb": of_all, **spark}
         runs = {engine: dict.fromkeys(ledger_questions.COMMANDS, run) for engine, run in engines.items()}
-        return Size(events, 9, 60, 12, tables, floor, runs)
+        return Size(events, 60, 12, tables, runs)
 
     of_spark = Command(40, 500)
     sizes = [size(1_000, 8, 200, spark=of_spark), size(100_000, 32, 300)]
@@ -160,26 +156,28 @@ def test_growth_is_told_by_ten_times_the_events_and_beside_spark(found):
 
 
 @pytest.mark.operate
-def test_the_page_continues_the_growth_of_questions_to_a_year(found):
-    """From 1 to 30 days `groups` takes 0.29 s longer; so in 335 days more, 3.35 s."""
-    ages = [
-        Age(days, days * 100, days * 10**9, {FLOOR: Command(0.5, 60), "groups": Command(seconds, 250)})
-        for days, seconds in ((1, 2), (30, 2.29))
-    ]
+def test_long_ledgers_are_judged_by_the_cpu_time_per_row(found):
+    """Rows and files are those of all tables."""
+    tables = {"events": Stored(1_000, 4_000_000, 3), "decisions": Stored(1_000, 1_000_000, 2)}
+    runs = {"duckdb": dict.fromkeys(ledger_questions.LONG, Command(9, 700, 0.04))}
+    ledgers = Growth(found.machine, 1_000, 4, "1g", [Size(1_000, 60, 12, tables, runs)])
 
-    page = page_of(found, aged_ledgers=Aged(found.machine, 1_000, 54_000, ages))
+    page = page_of(found, long_ledgers=ledgers)
 
-    assert "| `groups` | 2.00 (4.0, 250) | 2.29 (4.6, 250) | 5.64 |" in page
-    assert "Not measured yet: `python -m bench aged_ledgers`" in page_of(found)
+    assert "| rows of all tables | 2,000 |\n| files | 5 |\n| MB of files | 5.00 |" in page
+    assert (
+        "| `check`: every rule: MiB | 700 |\n| its seconds of CPU | 0.0400 |\n| its µs of CPU per row | 20.0 |" in page
+    )
+    assert "Not measured yet: `python -m bench long_ledgers`" in page_of(found)
 
 
 @pytest.mark.operate
 def test_the_page_compares_push_consumption_with_a_bare_consumer(found):
     ways = [
-        push_throughput.Way(0, False, 32, 100_000, 80_000),
-        push_throughput.Way(1_000, True, 500, 100_000, 50_000, no_will_per_s=51_000),
+        client_throughput.Way(0, False, 32, 100_000, 80_000),
+        client_throughput.Way(1_000, True, 500, 100_000, 50_000, no_will_per_s=51_000),
     ]
-    pushed = push_throughput.Pushed(found.machine, 2_000_000, 100, 8, 3, ways)
+    pushed = client_throughput.Pushed(found.machine, 2_000_000, 100, 8, 3, ways)
 
     page = page_of(found, push_throughput=pushed)
 
@@ -193,78 +191,31 @@ def test_the_page_compares_group_changes_with_those_of_kafkas_groups(found):
     effects = [Effect(1.5, 0.05, 0.25, 0), Effect(2.5, 0.06, 1.25, 3), Effect(3.5, 0.04, 0.5, 0)]
     ours = group_changes.Measured("wakeroll", 45_000, 10_000, {"join": effects, "crash": effects[:1]}, lost=0)
     theirs = group_changes.Measured("Kafka", 18_000, 1_000, {"join": effects[1:2]}, lost=2)
-    idle = [group_changes.Idle("wakeroll", 0.00417, 14)]
-    changes = group_changes.Changes(found.machine, 3, 12, 300, [ours, theirs], idle)
+    changes = group_changes.Changes(found.machine, 3, 12, 300, [ours, theirs])
 
     page = page_of(found, group_changes=changes)
 
     assert "| wakeroll | 45 | 10 | 3 | 2.50 / 3.50 s | 0.05 / 0.06 s | 0.50 / 1.25 s | 1 |" in page
     assert "| Kafka | 18 | 1 | 1 | 2.50 / 2.50 s | 0.06 / 0.06 s | 1.25 / 1.25 s | 3 |" in page
     assert "Lost messages, in all groups together: 2." in page
-    assert "| wakeroll | 0.42% of a core | 14 |" in page
     assert "**The fourth consumer leaves**" not in page
     assert "Not measured yet: `python -m bench group_changes`" in page_of(found)
 
 
 @pytest.mark.operate
 def test_the_page_says_what_serving_it_costs(found):
-    """With the coordinator's latency beside it, and without where that was left out."""
     loads = [
         page_load.Load(0, False, 0.05, 150.4, 0, 0, Latency(0, 0, 0)),
         page_load.Load(100, True, 0.755, 250.4, 0.95, 1_048_576, Latency(40, 900, 1_900), 2.5),
     ]
     served = page_load.Page(found.machine, 1_000, 100, 2, 30, 12_345, 8.25, "live", 0.4, loads)
-    without, with_page = (page_load.Beside(Latency(200, p50, 800), Latency(4_000, p50 + 10, 900)) for p50 in (400, 410))
-    both = msgspec.structs.replace(served, rounds=3, round_s=15, without=without, with_page=with_page)
 
-    page = page_of(found, page_load=both)
+    page = page_of(found, page_load=served)
 
     assert "| 0 | 5 % | 150 MiB |  |  |  |  |" in page
     assert "| 100 and one that nobody reads | 76 % | 250 MiB | 0.950 | 1,024 | 900 ms | 1,900 ms |" in page
     assert "nobody reads held 2.5 MiB at the end" in page
-    assert "| an arrival's append to its wake's | 4,000 | 410 ms | 420 ms | 900 ms | 900 ms |" in page
-    assert "with and without the page is not measured yet" in page_of(found, page_load=served)
     assert "Not measured yet: `python -m bench page_load`" in page_of(found)
-
-
-@pytest.mark.operate
-def test_the_page_compares_a_busy_deployment_with_a_quiet_one(found):
-    """The state at any moment takes as long at any load, and the snapshots for that have a price."""
-    quiet = Load(
-        beats_per_s=10,
-        members=100,
-        groups=10,
-        state_bytes=40_000,
-        seconds=200,
-        answers_s={"state": [0.9, 1.0, 1.1], "restore": [8.0]},
-        rested_s={"state": [0.9]},
-        behind={"state": [2_000, 1_000]},
-        batch_ms=50,
-        snapshots_s=[0.4],
-        stored_bytes={"events": 10_000, "snapshots": 5_000},
-        records=1_000,
-    )
-    busy = msgspec.structs.replace(
-        quiet,
-        beats_per_s=10_000,
-        members=10_000,
-        groups=1_000,
-        state_bytes=3_800_000,
-        answers_s={"state": [3.0, 2.0, 4.0], "restore": [8.8]},
-        rested_s={"state": [1.5]},
-        behind={"state": [90_000]},
-        snapshots_s=[0.5] * 20,
-        records=2_000_000,
-    )
-
-    page = page_of(found, any_moment=Moments(found.machine, quiet, busy))
-
-    assert (
-        "| `state`, from the tables | 1.00 s (1.10 s) | 3.00 s (4.00 s) | 1.50 s (1.50 s) | 1.50 | 2,000 | 90,000 |"
-    ) in page
-    assert "| `restore` | 8.00 s (8.00 s) | 8.80 s (8.80 s) |  | 1.10 |  |  |" in page
-    assert "| 10,000 heartbeats/s | 20 | 0.50 s (0.50 s) | 5.0 % |" in page
-    assert "Not measured yet: `python -m bench any_moment`" in page_of(found)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +253,7 @@ def test_every_measurement_that_a_page_names_exists():
     }
 
     known = {bench.name for bench in BENCHES} | {"NAME", "report"}
-    assert {name for _, name in named} >= {"path_latency", "idle_cost", "NAME"}
+    assert {name for _, name in named} >= {"path_latency", "NAME"}
     assert [each for each in sorted(named) if each[1] not in known] == []
 
 

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from bench.consumer_logs import ConsumerLogs
+from bench.figures import Latency
 from bench.machine import this_machine
 from bench.soak.soak_faults import FAULTS, in_turn
-from bench.soak.soak_figures import Claim, Occurred, Soak, Window, section
 from bench.soak.soak_processes import SoakProcesses
-from bench.soak.soak_run import BENCH
+from bench.soak.soak_run import BENCH, Claim, Occurred, Soak, Window, section
 from bench.soak.soak_system import Shape
-from bench.timings import Latency
 from tests.support.waiting import wait_until
 from wakeroll_pipeline.local.child_process import Child
 

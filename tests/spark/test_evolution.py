@@ -8,13 +8,13 @@ import pytest
 from msgspec import Meta, Struct
 from pyspark.sql import SparkSession
 
+from tests.support.spark_tables import append
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import OFFSETS, Table
 from wakeroll_pipeline.ledger.migrations import evolve
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.ledger.tables import ensure_table
-from wakeroll_pipeline.sinks.delta_sink import append
 
 pytestmark = pytest.mark.spark
 

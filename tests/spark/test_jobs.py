@@ -13,16 +13,16 @@ from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll_model.config import CONTROL_PARTITIONS
 from wakeroll_model.rows import TABLES
 from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.cli.describe_command import waits_columns, waits_of
 from wakeroll_pipeline.cli.group_tables import hold_columns
 from wakeroll_pipeline.cli.text_table import table_lines
-from wakeroll_pipeline.cli.waits import waits_columns, waits_of
 from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.ledger.schemas import schema_of
 from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
 from wakeroll_pipeline.live.ledger_reader import read_ledger
-from wakeroll_pipeline.recovery.checkpoint_state import read_shards
+from wakeroll_pipeline.recovery.checkpoint_state import read_states
 from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.spark
@@ -227,7 +227,7 @@ def test_a_column_says_what_it_means(ledger: SparkSession, settings: Settings):
 
 def test_state_shows_the_members_that_the_decisions_name(ledger: SparkSession, settings: Settings):
     """The checkpoint can be looked into: one answer from the state and from the ledger."""
-    shards = read_shards(ledger, settings)
+    shards = [shard for shard, _ in read_states(ledger, settings)]
     members = {
         group_id: sorted(group.members)
         for shard in shards

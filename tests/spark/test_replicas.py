@@ -22,7 +22,7 @@ from wakeroll_pipeline.recovery import replica_start
 from wakeroll_pipeline.recovery.checkpoint_state import furthest
 from wakeroll_pipeline.recovery.replica_start import join
 from wakeroll_pipeline.recovery.restore_plan import prepare_restore
-from wakeroll_pipeline.recovery.snapshots import newest_snapshots, take_snapshots
+from wakeroll_pipeline.recovery.snapshots import SnapshotWriter, newest_snapshots
 from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.spark
@@ -54,7 +54,7 @@ def test_a_replica_joins_from_snapshots_and_the_other_one_may_die(spark, broker,
     log.route(4)
     log.beat("billing", "c1")
     settle(settings, queries, log, [("billing", "c1")])
-    assert take_snapshots(spark, furthest(settings)) == 8
+    assert SnapshotWriter(spark, furthest(settings)).take(furthest(settings)).shards == 8
 
     assert len(join(spark, second)) == 8
     queries.append(coordinate.start(spark, second))
@@ -164,7 +164,7 @@ def test_a_replica_notices_a_new_era_and_joins_it(spark, broker, tmp_path):
     queries.pop(1).stop()
     with pytest.raises(InvalidUsage, match=r"there is no snapshot of|its newest snapshot is of era"):
         join(spark, second)
-    assert take_snapshots(spark, first) == 8
+    assert SnapshotWriter(spark, first).take(first).shards == 8
 
     eras = join(spark, second)
 
@@ -183,12 +183,12 @@ def test_a_replica_joins_while_others_take_snapshots(spark, broker, tmp_path, mo
     queries = [coordinate.start(spark, first), record.start(spark, first)]
     log.tick()
     queries[0].processAllAvailable()
-    assert take_snapshots(spark, first) == 8
+    assert SnapshotWriter(spark, first).take(first).shards == 8
 
     def newest_after_more(spark: SparkSession, its: Settings) -> dict[ControlPartition, Row]:
         log.tick()
         queries[0].processAllAvailable()
-        assert take_snapshots(spark, first) == 8
+        assert SnapshotWriter(spark, first).take(first).shards == 8
         return newest_snapshots(spark, its)
 
     monkeypatch.setattr(replica_start, "newest_snapshots", newest_after_more)

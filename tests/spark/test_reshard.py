@@ -36,7 +36,7 @@ from wakeroll_pipeline.recovery.checkpoint_state import refuse_foreign
 from wakeroll_pipeline.recovery.log_gaps import refuse_to_forget
 from wakeroll_pipeline.recovery.replica_start import join
 from wakeroll_pipeline.recovery.restore_plan import prepare_restore
-from wakeroll_pipeline.recovery.snapshots import take_snapshots
+from wakeroll_pipeline.recovery.snapshots import SnapshotWriter
 from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
 from wakeroll_pipeline.runtime.process_locks import process_locks
 from wakeroll_pipeline.settings import Settings
@@ -160,7 +160,7 @@ def test_the_shards_are_divided_and_groups_go_on(spark, broker, tmp_path, wakero
     assert offsets == {before[MOVES, "a"][0]: 12, before[MOVES, "b"][0]: 9}
 
     assert_whole(spark, new)
-    assert take_snapshots(spark, new) == 16
+    assert SnapshotWriter(spark, new).take(new).shards == 16
     with duck_ledger(new.warehouse) as ledger:
         shards = shards_of(ledger, 8, kinds=("groups",))
         checks = replay_group(ledger, 8, Period(), MOVES)

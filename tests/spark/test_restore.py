@@ -10,6 +10,7 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.support.spark_tables import append
 from tests.support.systems.deployment import Log, cut, deploy, make_again, replayed, told, written
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.errors import InvalidUsage
@@ -31,10 +32,9 @@ from wakeroll_pipeline.recovery.checkpoint_state import last_batch, progress_of,
 from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from wakeroll_pipeline.recovery.log_marks import Mark, Marks, marks_of, refuse_replaced
 from wakeroll_pipeline.recovery.restore_plan import prepare_restore
-from wakeroll_pipeline.recovery.snapshots import take_snapshots
+from wakeroll_pipeline.recovery.snapshots import SnapshotWriter
 from wakeroll_pipeline.runtime.run_status import Status, write_status
 from wakeroll_pipeline.settings import Settings
-from wakeroll_pipeline.sinks.delta_sink import append
 
 pytestmark = pytest.mark.spark
 
@@ -94,7 +94,7 @@ def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings, tmp_path, mo
     log.route(4)
     log.beat("billing", "a")
     share(log, settings, queries, {"a": [0, 1, 2, 3]})
-    assert take_snapshots(spark, settings) == 8
+    assert SnapshotWriter(spark, settings).take(settings).shards == 8
     log.beat("billing", "b")
     share(log, settings, queries, {"a": [0, 1], "b": [2, 3]})
     stop(queries)
@@ -157,7 +157,7 @@ def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
     log.beat("billing", "b")  # before a session has passed, a newcomer would wait
     share(log, settings, queries, {"a": [0], "b": [1]})
     stop(queries)
-    take_snapshots(spark, settings)
+    SnapshotWriter(spark, settings).take(settings)
     open_views(spark, settings.warehouse)
 
     joined = spark.sql("select client_id, epoch, shard from memberships where change = 'joined'").collect()
@@ -208,7 +208,7 @@ def test_a_pause_that_was_longer_than_a_retention_is_no_end(spark, settings, cap
     log.commit(settings, "a", 0, offset=40)
     log.commit(settings, "a", 1, offset=43)
     stop(queries)
-    assert take_snapshots(spark, settings) == 8
+    assert SnapshotWriter(spark, settings).take(settings).shards == 8
     open_views(spark, settings.warehouse)
 
     said = [json.loads(text) for shard, _, text in written(spark) if shard.endswith(".2")]
@@ -353,7 +353,7 @@ def test_a_damaged_state_is_named_with_the_remedy_which_works(spark, settings):
     log.route(4)
     log.beat("billing", "a")
     share(log, settings, queries, {"a": [0, 1, 2, 3]})
-    take_snapshots(spark, settings)
+    SnapshotWriter(spark, settings).take(settings)
     stop(queries)
     checkpoint = settings.checkpoint("coordinate")
     for file in (checkpoint.path / "state").rglob("*.changelog"):

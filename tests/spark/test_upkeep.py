@@ -11,6 +11,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.support.ledgers import PARTITIONS, highest_positions, three_days, write_ledger
+from tests.support.spark_tables import append
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.config import SNAPSHOT_SPAN
@@ -29,7 +30,6 @@ from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
 from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows
 from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
 from wakeroll_pipeline.settings import Settings
-from wakeroll_pipeline.sinks.delta_sink import append
 
 pytestmark = pytest.mark.spark
 

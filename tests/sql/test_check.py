@@ -39,7 +39,7 @@ from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows, hi
 from wakeroll_pipeline.questions.quality.declared_in_duckdb import judge_rows, judge_types
 from wakeroll_pipeline.questions.quality.expectation_suites import Gate
 from wakeroll_pipeline.questions.quality.history_in_duckdb import history_in_duckdb
-from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED
+from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, found_in_frames
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken as BrokenRow
 from wakeroll_pipeline.questions.quality.rule import HISTORY, Rule, RuleResult
 from wakeroll_pipeline.questions.quality.schema_rules import declared_rules
@@ -554,7 +554,7 @@ def test_a_word_of_an_earlier_version_is_no_broken_json(monkeypatch):
             said = header | {"at_ms": 1, "cause": cause, "epoch": 1, "change": change}
             names = {f"cause_{name}": value for name, value in cause.items()}
             rows.append(header | {"at_ms": 1, "json": json.dumps(said), "is_archived": True} | names)
-        [frame] = model_rules._ask_frames(model_rules.violations_in_decisions, iter([pd.DataFrame(rows)]))
+        [frame] = found_in_frames(model_rules.violations_in_decisions, BrokenRow, iter([pd.DataFrame(rows)]))
         found = zip(frame["rule"], frame["at"], strict=True)
         return {(rule, place) for rule, place in found if not rule.endswith(SKIPPED)}
 

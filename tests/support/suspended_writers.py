@@ -263,7 +263,7 @@ class Writer:
         small_files.write(checkpoint.child("sources", "0", "0"), offsets(begin))
         while begin < world.source:
             batch, end = last_batch(checkpoint) + 1, min(begin + BATCH, world.source)
-            assert small_files.create(checkpoint.child("offsets", str(batch)), offsets(end)) is not None
+            assert small_files.create(checkpoint.child("offsets", str(batch)), offsets(end))
             turn.confirm()
             fresh = [offset for offset in range(begin, end) if offset > highest]
             if fresh:
@@ -271,7 +271,7 @@ class Writer:
                 world.returned.setdefault(self.name, []).extend(fresh)
                 highest = fresh[-1]
             turn.confirm()
-            assert small_files.create(checkpoint.child("commits", str(batch)), b"v1\n{}") is not None
+            assert small_files.create(checkpoint.child("commits", str(batch)), b"v1\n{}")
             begin = end
         self.lease.end()
 

@@ -14,9 +14,9 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.cli.group_screens import group_screen, groups_screen, member_screen
 from wakeroll_pipeline.cli.live_answer import of_member
 from wakeroll_pipeline.cli.text_table import Line
+from wakeroll_pipeline.cli.watch_live_command import essence
 from wakeroll_pipeline.live.ledger_reader import read_ledger
 from wakeroll_pipeline.live.live_model import LiveModel
-from wakeroll_pipeline.live.view_changes import essence
 from wakeroll_pipeline.live.view_structs import GroupsView, GroupView, Notice, QueueRow
 
 

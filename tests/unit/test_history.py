@@ -22,9 +22,9 @@ from wakeroll_pipeline.ledger.shared_ledger import SharedLedger
 from wakeroll_pipeline.ledger.stored_snapshots import row_of
 from wakeroll_pipeline.live.ledger_reader import model_of
 from wakeroll_pipeline.serve import history as history_module
+from wakeroll_pipeline.serve.access.refusal import NoAnswer
 from wakeroll_pipeline.serve.history import MOST_MOMENTS, History
-from wakeroll_pipeline.serve.no_answer import NoAnswer
-from wakeroll_pipeline.serve.worker_threads import MOST_WAITING, WORKERS
+from wakeroll_pipeline.serve.page_threads import MOST_WAITING, WORKERS
 
 AT_MS = START_MS + 8_000
 

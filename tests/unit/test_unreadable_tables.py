@@ -22,8 +22,8 @@ from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.ledger.shared_ledger import SharedLedger
 from wakeroll_pipeline.live.ledger_reader import NOT_RECORDED, newest_snapshots, read_recorded
+from wakeroll_pipeline.serve.access.refusal import NoAnswer
 from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.no_answer import NoAnswer
 
 COMMANDS = {
     "groups": "groups",

@@ -30,7 +30,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "tap": "run_commands",
         "serve": "serve_command",
         "wake": "wake_command",
-        "last-will": "last_will_command",
+        "last-will": "run_commands",
         "watch-kafka": "watch_command",
         "restore": "restore_command",
         "repair": "repair_command",

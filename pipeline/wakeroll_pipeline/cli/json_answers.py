@@ -1,7 +1,6 @@
 """Answers of commands with ``--json``, as declarations; their JSON Schemas are in docs/schemas."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 from typing import Any
 
 from msgspec import Struct
@@ -11,6 +10,7 @@ from wakeroll.operator_requests import ResetOutcome
 from wakeroll.reset import ResetPlan
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.cli.ci_reports import Run, Status
+from wakeroll_pipeline.ledger.repair_findings import Finding, WrongDay
 from wakeroll_pipeline.questions.marts import BuildResult
 from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt
 
@@ -249,25 +249,6 @@ class PlanAnswer(Struct, frozen=True, kw_only=True):
         )
 
 
-class FoundRows(Struct, frozen=True, kw_only=True):
-    """Rows of one stream of a table that have the same problem, and nothing sound between them."""
-
-    table: str
-    stream: str
-    """Shard with its era, like ``groups-3.1``."""
-    first: int
-    """First position: number of a decision and of a row that is made from it, or offset of a snapshot."""
-    last: int
-    rows: int
-    problem: str
-    """missing, wrong, doubled or damaged."""
-    source: str
-    """Rows from which these are made again, in words; empty if they cannot be had."""
-    detail: str
-    is_on_record: bool
-    """Whether the chain says since this repair that the rows are lost."""
-
-
 class ChangedTable(Struct, frozen=True, kw_only=True):
     """The change that a repair makes to a table."""
 
@@ -278,24 +259,16 @@ class ChangedTable(Struct, frozen=True, kw_only=True):
     """Rows that are appended."""
 
 
-class RepairedDay(Struct, frozen=True, kw_only=True):
-    """A day whose daily facts are computed again from its rows."""
-
-    day: date
-    differences: int
-    """Values that differ, and rows that are missing or should not be there."""
-
-
 class RepairAnswer(Struct, frozen=True, kw_only=True):
     """The answer of `repair`."""
 
     exit_code: int
     is_executed: bool
     """Whether the plan was carried out; without --yes, it is only shown."""
-    findings: Sequence[FoundRows]
+    findings: Sequence[Finding]
     changes: Sequence[ChangedTable]
     """The changes that were carried out, or that are planned."""
-    days: Sequence[RepairedDay]
+    days: Sequence[WrongDay]
     refused: Sequence[str]
     """Tables that were not repaired: other rows differ from those that were written, and a repair would hide that."""
     on_record: Sequence[str]

@@ -3,12 +3,11 @@
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from wakeroll.errors import missing_extra
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS
-from wakeroll_pipeline.cli.json_answers import ChangedTable, FoundRows, RepairAnswer, RepairedDay
+from wakeroll_pipeline.cli.json_answers import ChangedTable, RepairAnswer
 from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
 from wakeroll_pipeline.cli.options import AsJson, NamedBrokerOptions
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 
     from wakeroll_pipeline.jobs.loss_plan import LossPlan
     from wakeroll_pipeline.jobs.repair import Repaired
-    from wakeroll_pipeline.jobs.repair_plan import Finding, RepairPlan, WrongDay
+    from wakeroll_pipeline.jobs.repair_plan import RepairPlan
+    from wakeroll_pipeline.ledger.repair_findings import Finding, WrongDay
 
 out = Output(highlight=False)
 
@@ -85,12 +85,12 @@ def _answer(done: "Repaired", exit_code: int, left: int, *, is_executed: bool) -
     return RepairAnswer(
         exit_code=exit_code,
         is_executed=is_executed,
-        findings=[FoundRows(**msgspec.structs.asdict(one)) for one in done.findings],
+        findings=done.findings,
         changes=[
             ChangedTable(table=one.table.name, deleted=len(one.deleted), appended=len(one.appended))
             for one in done.changes
         ],
-        days=[RepairedDay(day=one.day, differences=one.differences) for one in done.days],
+        days=done.days,
         refused=[one.table.name for one in done.refused],
         on_record=[one.text for one in done.on_record],
         left=left,

@@ -10,17 +10,17 @@ import typer
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
+from wakeroll.last_will.executor_link import LISTEN, VARIABLE
+from wakeroll.last_will.executor_link import listen as listen_at
 from wakeroll_pipeline.cli.options import (
     Checkpoints,
     Machines,
     MeasuredOptions,
     Replica,
 )
-from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 
 log = logging.getLogger("wakeroll")
-out = Output()
 
 Only = Annotated[
     str | None,
@@ -105,3 +105,23 @@ def observe(
         reported_to_systemd(metrics.health),
     ):
         run_observer(connection, signing, stop, settings.limits, mirrored, metrics)
+
+
+Listen = Annotated[
+    str,
+    typer.Option(
+        "--listen",
+        metavar="unix:PATH",
+        help=f"Where consumers connect, which find it by the environment variable {VARIABLE}, or by `last_will=`.",
+    ),
+]
+
+
+def last_will(listen: Listen = LISTEN) -> None:
+    """Speak for consumers whose process has ended: commit what they had processed, and free their queues at once.
+
+    A consumer starts such a process for itself. It cannot if it is process 1 of a container, because all others end
+    with that: run this command in a container beside it, with a folder that both see. See docs/last-will.md. An
+    image that has only the SDK has the same as `python -m wakeroll.last_will`.
+    """
+    listen_at("--listen", listen)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
@@ -20,7 +20,7 @@ from wakeroll_pipeline.cli.options import BrokerOptions
 from wakeroll_pipeline.cli.output import Output, quiet_if_closed
 from wakeroll_pipeline.cli.text_table import Line, write_lines
 from wakeroll_pipeline.ledger.known_groups import unknown_group
-from wakeroll_pipeline.live.view_structs import GroupsView
+from wakeroll_pipeline.live.view_structs import GroupsView, GroupView, Health
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
 from wakeroll_pipeline.serve.page_queries import GroupsQuery
 
@@ -106,7 +106,7 @@ def _print_once(watched: _Watched, as_json: bool) -> None:
 
 def _stream(watched: _Watched, as_json: bool, stop: threading.Event) -> None:
     """Write the view once per change, until the stop."""
-    from wakeroll_pipeline.live.view_changes import essence
+    from wakeroll_pipeline.cli.watch_live_command import essence
 
     last: Any = None
     while True:
@@ -168,3 +168,36 @@ def _screen(view: "GroupsView | GroupView", height: int | None) -> list[Line]:
         ordered = structs.replace(view, groups=GroupsQuery().ordered(view.groups))
         return groups_screen(ordered, width, height)
     return group_screen(view, width, height, is_unicode=out.encoding.startswith("utf"))
+
+
+def essence(view: GroupsView | GroupView) -> tuple[Any, ...]:
+    """Return what differs between two views of which a reader wants both.
+
+    Log times, the ages of ticks, the times of heartbeats and held pulls are left out: they differ all the time. So are
+    curves of the lag, which differ only if the lag does, and rates, which differ for a while after it.
+    """
+    if isinstance(view, GroupsView):
+        return (*_of_health(view.health), [structs.replace(one, **_NO_RATES) for one in view.groups])
+    members = [structs.replace(one, seen_ms=0, session_ends_ms=0, catch_up_ms=None) for one in view.members]
+    queues = [
+        structs.replace(one, samples=[], trend="none", committed_ms=None, is_held=False, **_NO_RATES)
+        for one in view.queues
+    ]
+    return (
+        *_of_health(view.health),
+        structs.replace(view.summary, **_NO_RATES),
+        members,
+        queues,
+        view.rebalances,
+        view.rejections,
+        view.failures,
+        view.reports,
+        view.settings,
+    )
+
+
+_NO_RATES: Mapping[str, None] = {"arriving_per_s": None, "consumed_per_s": None, "catch_up_ms": None}
+
+
+def _of_health(health: Health) -> tuple[Any, ...]:
+    return health.state, [one.kind for one in health.notices]

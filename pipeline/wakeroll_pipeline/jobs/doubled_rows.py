@@ -10,10 +10,11 @@ from msgspec import Struct
 
 from wakeroll_model.chain import NOWHERE, hash_of_rows
 from wakeroll_model.rows import DECISIONS, EVENTS, Table
-from wakeroll_pipeline.jobs.repair_plan import Change, Finding, RepairPlan, findings_of
+from wakeroll_pipeline.jobs.repair_plan import Change, RepairPlan, findings_of
 from wakeroll_pipeline.ledger.chains import sorted_rows
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.proven_rows import MOST_AT_ONCE, Span, chain_of, covered_by
+from wakeroll_pipeline.ledger.repair_findings import Finding
 from wakeroll_pipeline.ledger.row_hashes import parts_of, stream_of, streams_of
 
 _Place = tuple[str, int]

@@ -8,11 +8,12 @@ from confluent_kafka import Message
 
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.rows import DECISIONS, EVENTS, DecisionRow, EventRow
-from wakeroll_pipeline.jobs.repair_plan import Change, Finding, RepairPlan, findings_of
+from wakeroll_pipeline.jobs.repair_plan import Change, RepairPlan, findings_of
 from wakeroll_pipeline.kafka.log_spans import Span, read_spans
 from wakeroll_pipeline.kafka.topic_admin import Cluster
-from wakeroll_pipeline.ledger.archived_log import cut_logs
+from wakeroll_pipeline.ledger.archived_log import cut_logs, gaps_of
 from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.repair_findings import Finding
 from wakeroll_pipeline.ledger.stored_snapshots import snapshot_keys
 from wakeroll_pipeline.operators.ledger_rows import (
     NOWHERE,
@@ -77,18 +78,8 @@ def _missing_events(settings: Settings, ledger: Ledger) -> dict[ControlPartition
     }
     states = {(key.place, key.offset) for key in snapshot_keys(ledger)}
     gaps: dict[ControlPartition, list[Span]] = {}
-    for topic, partition, before, after in ledger.stream("""
-        with places as (
-            select
-                topic,
-                partition,
-                events.offset as after_gap,
-                lag(events.offset) over (partition by topic, partition order by events.offset) as before_gap
-            from events
-        )
-        select topic, partition, before_gap, after_gap from places where after_gap > before_gap + 1 order by after_gap
-    """):
-        gaps.setdefault((topic, partition), []).append(Span(before + 1, after))
+    for place, before, after in gaps_of(ledger):
+        gaps.setdefault(place, []).append(Span(before + 1, after))
     found = {}
     for place in places:
         log = Span(*logs[place])

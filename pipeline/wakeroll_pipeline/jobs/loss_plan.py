@@ -10,11 +10,13 @@ from wakeroll_model.chain import NOWHERE, PROVING, Line
 from wakeroll_model.records import shard_of
 from wakeroll_model.rows import CHAINED, DECISIONS, EVENTS, SNAPSHOTS, SnapshotRow, Table
 from wakeroll_model.shard_state import VERSION
-from wakeroll_pipeline.jobs.repair_plan import Change, Finding, Problem, findings_of
+from wakeroll_pipeline.jobs.repair_plan import Change, findings_of
+from wakeroll_pipeline.ledger.archived_log import gaps_of
 from wakeroll_pipeline.ledger.chains import FIRST_POSITIONS, Accepted, highest_positions
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.losses import Loss, losses_of
 from wakeroll_pipeline.ledger.proven_rows import BrokenSpan, Chain, Covered, broken_spans, chain_of, covered_by
+from wakeroll_pipeline.ledger.repair_findings import Finding, Problem
 from wakeroll_pipeline.ledger.row_hashes import stream_of
 from wakeroll_pipeline.ledger.stored_snapshots import snapshot_keys
 from wakeroll_pipeline.ledger.stream_names import values_of
@@ -218,17 +220,7 @@ class _TablePlan:
 
     def _jumps(self) -> Iterator[tuple[_Name, int, int]]:
         """Yield the records beside a gap: control partition, offset before it, offset behind it."""
-        for topic, partition, before, after in self._ledger.stream("""
-            with places as (
-                select
-                    topic,
-                    partition,
-                    events.offset as after_gap,
-                    lag(events.offset) over (partition by topic, partition order by events.offset) as before_gap
-                from events
-            )
-            select topic, partition, before_gap, after_gap from places where after_gap > before_gap + 1
-        """):
+        for (topic, partition), before, after in gaps_of(self._ledger):
             yield f"{topic}-{partition}", before, after
 
     def _present(self, name: _Name, positions: Iterable[int]) -> Iterator[int]:
@@ -277,6 +269,7 @@ class _TablePlan:
             problem="wrong",
             source="",
             detail=_differs(line, broken.rows),
+            is_on_record=False,
         )
 
     def _unproven_line(self, broken: BrokenSpan) -> Accepted:

@@ -12,7 +12,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_pipeline.jobs.doubled_rows import plan_doubled
 from wakeroll_pipeline.jobs.loss_plan import LOSABLE, LossPlan, lost_snapshots, plan_losses
-from wakeroll_pipeline.jobs.repair_plan import Change, Finding, RepairPlan, WrongDay, plan_repair
+from wakeroll_pipeline.jobs.repair_plan import Change, RepairPlan, plan_repair
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.daily_facts import differences, write_day
@@ -20,6 +20,7 @@ from wakeroll_pipeline.ledger.delta_files import literal, open_delta, quoted
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.losses import Loss
 from wakeroll_pipeline.ledger.openings import forget_opening
+from wakeroll_pipeline.ledger.repair_findings import Finding, WrongDay
 from wakeroll_pipeline.ledger.row_hashes import stream_of
 from wakeroll_pipeline.ledger.stored_marts import path_of_facts
 from wakeroll_pipeline.ledger.table_creation import path_of
@@ -155,7 +156,7 @@ def _repair_rows(
 def _repair_facts(settings: Settings, locks: ProcessLocks, confirm: Callable[[RepairPlan], bool]) -> list[WrongDay]:
     """Compute the daily facts again that are not those of the rows; return their days, also if it is not confirmed."""
     found = Counter(one.day for one in differences(settings.warehouse))
-    days = [WrongDay(day, count) for day, count in sorted(found.items())]
+    days = [WrongDay(day=day, differences=count) for day, count in sorted(found.items())]
     if days and confirm(RepairPlan([], [], days)):
         turn = WriteTurn(settings, locks.turn_lease)
         forget_opening(path_of_facts(settings.warehouse))

@@ -1,10 +1,9 @@
 """The plan of `wakeroll repair`: rows that are missing, wrong, doubled or damaged, and the rows they are made from."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date
 from heapq import merge
 from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -13,39 +12,8 @@ from wakeroll_model.decisions import Cause, Kind
 from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, DecisionRow, SnapshotRow, Table
 from wakeroll_pipeline.jobs.replayed_rows import Replayed, read_again, replay_all
 from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.repair_findings import Finding, Problem, WrongDay
 from wakeroll_pipeline.operators.ledger_rows import PlacedRow, ReadDecision, assignment_rows, offset_rows
-
-Problem = Literal["missing", "wrong", "doubled", "damaged"]
-
-
-class Finding(Struct, frozen=True, kw_only=True):
-    """Rows of one stream of a table that have the same problem, and nothing sound between them."""
-
-    table: str
-    stream: str
-    """Shard with its era, like ``groups-3.1``."""
-    first: int
-    """First position: number of a decision and of a row that is made from it, or offset of a snapshot."""
-    last: int
-    """Last position."""
-    rows: int
-    problem: Problem
-    source: str
-    """Rows from which these are made again, in words; empty if they cannot be had."""
-    detail: str = ""
-    """More about it, as a sentence; empty if there is nothing to say."""
-    is_on_record: bool = False
-    """Whether the chain says since this repair that the rows are lost."""
-
-    @property
-    def text(self) -> str:
-        """The finding as a sentence."""
-        where = f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
-        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
-        made = f"made again from {self.source}" if self.source else "cannot be had again from the tables"
-        return f"{self.table} of {self.stream}, {where}: {rows} {self.problem}, {made}" + (
-            f". {self.detail}" if self.detail else ""
-        )
 
 
 class Change(NamedTuple):
@@ -57,19 +25,6 @@ class Change(NamedTuple):
     appended: Sequence[Struct]
     is_exact: bool = True
     """Whether the rows are the original ones, byte for byte, so that the chain of the table proves them."""
-
-
-class WrongDay(NamedTuple):
-    """A day whose stored daily facts are not those that its rows give."""
-
-    day: date
-    differences: int
-    """Number of values that differ, and of rows that are missing or should not be there."""
-
-    @property
-    def text(self) -> str:
-        """The day as a sentence."""
-        return f"daily_facts of {self.day}: {self.differences} values differ, computed again from the rows of the day"
 
 
 class RepairPlan(NamedTuple):
@@ -169,6 +124,7 @@ def findings_of(table: Table, rows: Iterable[_Placed], source: str, detail: str 
                 problem=problem,
                 source=source,
                 detail=detail,
+                is_on_record=False,
             )
         )
     return found

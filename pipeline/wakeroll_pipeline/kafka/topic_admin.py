@@ -112,6 +112,21 @@ class Cluster:
         answers = self._answers(self._admin.describe_topics(asked, request_timeout=self._patience_s))
         return {topic: _racks(answer) for topic, answer in answers.items()}
 
+    def existing(self, topics: Iterable[str]) -> dict[str, Racks]:
+        """Query the partitions of topics that must exist, as `racks` does.
+
+        Raises:
+            NotReachable: a topic does not exist or cannot be described, or no broker answered.
+        """
+        found: dict[str, Racks] = {}
+        for topic, racks in self.racks(topics).items():
+            if not isinstance(racks, Racks):
+                raise NotReachable(f"cannot describe the topic {topic}: {racks.str()}")
+            if not racks:
+                raise NotReachable(f"there is no topic {topic}; `wakeroll up` and `wakeroll run` create it")
+            found[topic] = racks
+        return found
+
     def names(self) -> list[str]:
         """Query the names of all topics that this principal may describe.
 

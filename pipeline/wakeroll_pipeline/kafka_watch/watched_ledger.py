@@ -25,12 +25,12 @@ from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.rows import DECISIONS, RECORDED, SNAPSHOTS, SnapshotRow, Table
 from wakeroll_model.shard import Shard
-from wakeroll_model.snapshot_proof import proven
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.batches import Batch, newest_number
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.maintenance import Upkeep
+from wakeroll_pipeline.ledger.stored_snapshots import snapshot_of
 from wakeroll_pipeline.ledger.table_creation import create_tables
 from wakeroll_pipeline.live.ledger_reader import archived_shards
 from wakeroll_pipeline.operators.ledger_rows import (
@@ -230,21 +230,7 @@ class WatchedLedger:
 
     def _take_snapshots(self) -> None:
         self._snapshot_s = time.monotonic()
-        rows = [
-            proven(
-                SnapshotRow(
-                    topic=shard.topic,
-                    partition=shard.partition,
-                    offset=shard.offset,
-                    era=shard.era,
-                    version=shard.version,
-                    at_ms=shard.now_ms,
-                    body=shard.body(),
-                )
-            )
-            for partition, shard in self._shards.items()
-            if self._unsaved.pop(partition, 0)
-        ]
+        rows = [snapshot_of(shard) for partition, shard in self._shards.items() if self._unsaved.pop(partition, 0)]
         if rows:
             _append(self._states, arrow_table(SnapshotRow, rows), self._warehouse / SNAPSHOTS.name)
 

@@ -46,7 +46,16 @@ def archived_runs(ledger: Ledger, asked: Collection[ControlPartition]) -> dict[C
     }
     if all(row.records > row.last_offset - row.first_offset for row in its):
         return runs
-    gaps = ledger.rows("""
+    for place, before, after in gaps_of(ledger):
+        of_shard = runs[place]
+        run = of_shard.pop()
+        of_shard += [run._replace(last=before), Run(after, run.last, is_first=False)]
+    return runs
+
+
+def gaps_of(ledger: Ledger) -> Iterator[tuple[ControlPartition, int, int]]:
+    """Yield the gaps of the archived logs, in the order of offsets: partition, and the offsets beside the gap."""
+    for topic, partition, before, after in ledger.stream("""
         with places as (
             select
                 topic,
@@ -55,13 +64,9 @@ def archived_runs(ledger: Ledger, asked: Collection[ControlPartition]) -> dict[C
                 lag(events.offset) over (partition by topic, partition order by events.offset) as before_gap
             from events
         )
-        select * from places where after_gap > before_gap + 1 order by after_gap
-    """)
-    for row in gaps:
-        of_shard = runs[row.topic, row.partition]
-        run = of_shard.pop()
-        of_shard += [run._replace(last=row.before_gap), Run(row.after_gap, run.last, is_first=False)]
-    return runs
+        select topic, partition, before_gap, after_gap from places where after_gap > before_gap + 1 order by after_gap
+    """):
+        yield (topic, partition), before, after
 
 
 def cut_logs(ledger: Ledger) -> dict[ControlPartition, int]:

@@ -168,7 +168,7 @@ class Rewrite:
         actions = [{"commitInfo": info}, *({"remove": one} for one in removed), *({"add": one} for one in added)]
         version = self.delta.version() + 1
         text = b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
-        if small_files.create(self._folder / "_delta_log" / f"{version:020}.json", text) is None:
+        if not small_files.create(self._folder / "_delta_log" / f"{version:020}.json", text):
             other = f"another program committed version {version} at the same time"
             raise NotRewritten(f"{self._folder} stays as it is: {other}")
         if version % _interval(self.delta) == 0:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import shard_of
 from wakeroll_model.rows import SnapshotRow
+from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import READABLE
-from wakeroll_model.snapshot_proof import problem_in
+from wakeroll_model.snapshot_proof import problem_in, proven
 from wakeroll_pipeline.ledger.ledger import Ledger, any_of
 
 log = logging.getLogger("wakeroll.snapshots")
@@ -36,6 +37,20 @@ class SnapshotKey(NamedTuple):
 def key_of(row: SnapshotRow) -> SnapshotKey:
     """Return the identity of a snapshot."""
     return SnapshotKey(row.topic, row.partition, row.era, row.offset)
+
+
+def snapshot_of(shard: Shard, offset: int | None = None, body: bytes | None = None) -> SnapshotRow:
+    """Return the row of the state of a shard, with its hash; `offset` and `body`: of another moment than now."""
+    row = SnapshotRow(
+        topic=shard.topic,
+        partition=shard.partition,
+        offset=shard.offset if offset is None else offset,
+        era=shard.era,
+        version=shard.version,
+        at_ms=shard.now_ms,
+        body=shard.body() if body is None else body,
+    )
+    return proven(row)
 
 
 _warned: set[tuple[SnapshotKey, str]] = set()

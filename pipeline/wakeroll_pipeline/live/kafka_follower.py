@@ -24,7 +24,7 @@ from wakeroll_model.resharding import number_of
 from wakeroll_model.signing import Signatures
 from wakeroll_model.valid_keys import MissingKeys
 from wakeroll_pipeline.failure_log import Trouble
-from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS
 from wakeroll_pipeline.live.ledger_reader import NOT_RECORDED, first_follower, newest_snapshots, read_recorded
 from wakeroll_pipeline.live.live_model import LiveModel
@@ -219,11 +219,7 @@ class KafkaFollower(threading.Thread):
         """
         topics = (*self._topics.control, self._topics.decisions)
         numbers = {}
-        for topic, racks in self._cluster.racks(topics).items():
-            if not isinstance(racks, Racks):
-                raise NotReachable(f"cannot describe the topic {topic}: {racks.str()}")
-            if not racks:
-                raise NotReachable(f"there is no topic {topic}; `wakeroll up` and `wakeroll run` create it")
+        for topic, racks in self._cluster.existing(topics).items():
             numbers[topic] = len(racks)
             self._reader.identify(topic, racks.topic_id)
         if len(set(numbers.values())) > 1:

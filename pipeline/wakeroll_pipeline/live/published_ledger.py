@@ -15,7 +15,7 @@ from wakeroll.login_errors import denied, is_denied
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.rows import DECISIONS, OFFSETS
 from wakeroll_pipeline.kafka.rights_check import require_rights
-from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.ledger.memory_ledger import MemoryLedger
 from wakeroll_pipeline.operators.ledger_rows import NOWHERE, KafkaRecord, Positions, offset_rows, read_decisions
 
@@ -164,12 +164,7 @@ class PublishedLedger:
         Raises:
             NotReachable: no broker answered, or there is no such topic.
         """
-        racks = self._cluster.racks([self._topic])[self._topic]
-        if not isinstance(racks, Racks):
-            raise NotReachable(f"cannot describe the topic {self._topic}: {racks.str()}")
-        if not racks:
-            raise NotReachable(f"there is no topic {self._topic}; `wakeroll up` and `wakeroll run` create it")
-        return len(racks)
+        return len(self._cluster.existing([self._topic])[self._topic])
 
 
 def _reaches(positions: Mapping[ControlPartition, int], ends: Mapping[ControlPartition, int]) -> bool:

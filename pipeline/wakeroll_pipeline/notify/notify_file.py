@@ -2,19 +2,18 @@
 
 import base64
 import binascii
-import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Meta, Struct
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.name_lists import matches_any
 from wakeroll.time_text import duration_ms_of
 from wakeroll_pipeline.live.verdicts import Kind
+from wakeroll_pipeline.storage.local_files import secret_in, toml_of
 
 Form = Literal["json", "slack", "alertmanager"]
 
@@ -97,12 +96,7 @@ def read_rules(path: Path) -> Rules:
     Raises:
         InvalidUsage: the file or a secret cannot be read, or a value is not valid; the message names it.
     """
-    try:
-        found = msgspec.toml.decode(path.read_bytes(), type=_File)
-    except OSError as error:
-        raise InvalidUsage(f"cannot read the notifications in {path}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeError) as error:  # a value that is not valid, or no TOML
-        raise InvalidUsage(f"the notifications in {path} are not valid: {error}") from None
+    found = toml_of(path, _File, "the notifications", "are")
     names = [one.name for one in found.webhooks]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InvalidUsage(f"the notifications in {path} are not valid: two webhooks have the name {double!r}")
@@ -146,16 +140,11 @@ def _secret(path: Path) -> bytes:
     Raises:
         InvalidUsage: it cannot be read, is too short, or every user of the machine may read it.
     """
+    text = secret_in(path, "the secret")
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        text = path.read_text(encoding="utf-8").strip()
         secret = base64.b64decode(text[6:], validate=True) if text.startswith("whsec_") else text.encode()
-    except OSError as error:
-        raise InvalidUsage(f"cannot read the secret {path}: {error.strerror or error}") from None
-    except (UnicodeError, binascii.Error):
+    except binascii.Error:
         raise InvalidUsage(f"the secret in {path} is not valid: behind whsec_, it must be base64") from None
-    if mode & stat.S_IRWXO:  # a group may: Kubernetes gives a mounted secret to the group of the pod
-        raise InvalidUsage(f"every user of this machine may read {path} (mode {mode:o}); to fix this: chmod 600 {path}")
     if len(secret) < _LEAST_SECRET:
         raise InvalidUsage(f"the secret in {path} has {len(secret)} bytes; it must have at least {_LEAST_SECRET}")
     return secret

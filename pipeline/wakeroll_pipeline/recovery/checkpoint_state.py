@@ -196,15 +196,6 @@ def _replicas(settings: Settings) -> list[str]:
     return [name for query, _, name in names if query.startswith(COORDINATE) and name]
 
 
-def read_shards(spark: SparkSession, settings: Settings) -> list[Shard]:
-    """Return the shards as of the last committed batches of `coordinate`, sorted by name.
-
-    Raises:
-        InvalidUsage: there is no checkpoint with a committed batch.
-    """
-    return [shard for shard, _ in read_states(spark, settings)]
-
-
 def read_states(spark: SparkSession, settings: Settings) -> list[tuple[Shard, bytes]]:
     """Return each shard with its encoded state. If each machine has its own query, return the shards of both.
 

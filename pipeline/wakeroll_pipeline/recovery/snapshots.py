@@ -15,12 +15,11 @@ from wakeroll_model.resharding import number_of
 from wakeroll_model.rows import SNAPSHOTS, SnapshotRow
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import READABLE, VERSION
-from wakeroll_model.snapshot_proof import proven
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.maintenance import APPENDING
-from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, newest_of, row_of
+from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, newest_of, row_of, snapshot_of
 from wakeroll_pipeline.ledger.table_creation import path_of
 from wakeroll_pipeline.ledger.tables import with_new_columns
 from wakeroll_pipeline.recovery.checkpoint_state import read_states
@@ -99,14 +98,6 @@ _NONE = -2
 """Below the offsets of all snapshots; -1 is that of a state before the first record."""
 
 
-def take_snapshots(spark: SparkSession, settings: Settings, number: int | None = None) -> int:
-    """Append the state of each shard that has changed since its last snapshot; return the number of these shards.
-
-    The arguments and errors are those of `SnapshotWriter`, for one call.
-    """
-    return SnapshotWriter(spark, settings, number).take(settings).shards
-
-
 def replace_snapshots(spark: SparkSession, settings: Settings, number: int | None = None) -> None:
     """Append the initial states of all shards, instead of the states after the same records.
 
@@ -128,20 +119,7 @@ def replace_snapshots(spark: SparkSession, settings: Settings, number: int | Non
 
 def _append(sink: ArrowSink, path: Place, states: Iterable[tuple[Shard, int, bytes]]) -> None:
     # Not with Spark, which copies a state several times in the driver's heap.
-    rows = [
-        proven(
-            SnapshotRow(
-                topic=shard.topic,
-                partition=shard.partition,
-                offset=offset,
-                era=shard.era,
-                version=shard.version,
-                at_ms=shard.now_ms,
-                body=body,
-            )
-        )
-        for shard, offset, body in states
-    ]
+    rows = [snapshot_of(*state) for state in states]
     if rows:
         with APPENDING:
             sink.append(arrow_table(SnapshotRow, rows), path)

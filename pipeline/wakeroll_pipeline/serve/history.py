@@ -17,10 +17,10 @@ from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger, refuse_outside
 from wakeroll_pipeline.live.ledger_reader import model_of
-from wakeroll_pipeline.serve.no_answer import NoAnswer
+from wakeroll_pipeline.serve.access.refusal import NoAnswer
 from wakeroll_pipeline.serve.page_regions import PageRegions
+from wakeroll_pipeline.serve.page_threads import WorkerThreads
 from wakeroll_pipeline.serve.view_source import ViewSource
-from wakeroll_pipeline.serve.worker_threads import WorkerThreads
 from wakeroll_pipeline.storage.place import Folder
 
 MOST_MOMENTS = 6

@@ -19,7 +19,7 @@ from wakeroll_pipeline.questions.explain import Explanation, explain_nearby
 from wakeroll_pipeline.questions.happening_rows import NOTHING, happening_rows, kind_counts
 from wakeroll_pipeline.questions.happenings import Happened, happened, period_of, refuse_if_unknown
 from wakeroll_pipeline.questions.what_if_answers import document_of, not_known, notes_of, words_of
-from wakeroll_pipeline.serve.no_answer import NoAnswer
+from wakeroll_pipeline.serve.access.refusal import NoAnswer
 from wakeroll_pipeline.serve.page_builder import PageBuilder, json_answer, moment_of
 from wakeroll_pipeline.serve.page_queries import PER_PAGE, Slice, group_query
 from wakeroll_pipeline.serve.page_regions import PageRegions

@@ -1,7 +1,10 @@
-"""Gauges of the live model for Prometheus: lag, members and ticks, also under the names of Kafka's exporters."""
+"""Gauges of the live model for Prometheus: lag, members and ticks, also under the names of Kafka's exporters.
+
+With several deployments, they are all in one answer.
+"""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -133,3 +136,35 @@ def _of_verdicts(groups: list[GroupSummary]) -> Metric:
 
 def _single(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value=value)
+
+
+class DeploymentMetrics(Collector):
+    """Collects the metrics of all registries when they are scraped."""
+
+    def __init__(
+        self, registry: CollectorRegistry, process: CollectorRegistry, deployments: Mapping[str, CollectorRegistry]
+    ) -> None:
+        """Register the metrics.
+
+        Args:
+            registry: receives the metrics.
+            process: the metrics of the whole process, which get no label.
+            deployments: name of a deployment -> its metrics.
+        """
+        self._process = process
+        self._deployments = deployments
+        registry.register(self)
+
+    def describe(self) -> list[Metric]:
+        """Return no metrics: the names are known only when they are collected."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics, each once with the series of all deployments."""
+        found = {family.name: family for family in self._process.collect()}
+        for deployment, registry in self._deployments.items():
+            for family in registry.collect():
+                empty = Metric(family.name, family.documentation, family.type, family.unit)
+                labelled = [one._replace(labels={"deployment": deployment, **one.labels}) for one in family.samples]
+                found.setdefault(family.name, empty).samples += labelled
+        yield from found.values()

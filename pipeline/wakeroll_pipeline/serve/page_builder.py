@@ -10,11 +10,11 @@ from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.time_text import time_of
 from wakeroll_pipeline.serve.access.page_frame import Frame
+from wakeroll_pipeline.serve.access.refusal import NoAnswer
 from wakeroll_pipeline.serve.history import Extent, History
-from wakeroll_pipeline.serve.no_answer import NoAnswer
 from wakeroll_pipeline.serve.page_regions import PageRegions
+from wakeroll_pipeline.serve.page_threads import WorkerThreads
 from wakeroll_pipeline.serve.site_paths import own_path
-from wakeroll_pipeline.serve.worker_threads import WorkerThreads
 
 _STEPS = 3_600
 """Steps of the slider, if the archived log has more seconds."""

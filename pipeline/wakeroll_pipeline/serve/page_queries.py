@@ -57,7 +57,21 @@ def slice_of(rows: Sequence[_One], page: int) -> Slice[_One]:
     return Slice(rows=rows[(page - 1) * PER_PAGE : page * PER_PAGE], total=len(rows), page=page, pages=pages)
 
 
-class GroupsQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The query of a page."""
+
+    def params(self, **changes: Any) -> dict[str, str]:
+        """Return the query as parameters of an address, with changes; defaults are left out."""
+        query, default = structs.replace(self, **changes), type(self)()
+        given = {name: getattr(query, name) for name in query.__struct_fields__}
+        return {
+            name: "1" if value is True else str(value)
+            for name, value in given.items()
+            if value != getattr(default, name)
+        }
+
+
+class GroupsQuery(_Query, frozen=True, kw_only=True, omit_defaults=True):
     """The query of the list of groups."""
 
     q: str = ""
@@ -84,10 +98,6 @@ class GroupsQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
         by_name = sorted(groups, key=lambda one: one.group_id)
         return sorted(by_name, key=_KEYS[self.sort], reverse=self.reverse)
 
-    def params(self, **changes: Any) -> dict[str, str]:
-        """Return the query as parameters of an address, with changes; defaults are left out."""
-        return _params(structs.replace(self, **changes))
-
     def sorted_by(self, sort: Sort) -> dict[str, str]:
         """Return the parameters that sort by a column; a second time, the other way round."""
         return self.params(sort=sort, reverse=self.sort == sort and not self.reverse, page=1)
@@ -112,7 +122,7 @@ class TopicRow(Struct, frozen=True, kw_only=True):
         return sum(one.members for one in self.groups)
 
 
-class TopicsQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TopicsQuery(_Query, frozen=True, kw_only=True, omit_defaults=True):
     """The query of the list of topics."""
 
     q: str = ""
@@ -128,12 +138,8 @@ class TopicsQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
                     found.setdefault(topic, []).append(group)
         return [TopicRow(topic=topic, groups=its) for topic, its in sorted(found.items())]
 
-    def params(self, **changes: Any) -> dict[str, str]:
-        """Return the query as parameters of an address, with changes; defaults are left out."""
-        return _params(structs.replace(self, **changes))
 
-
-class GroupQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GroupQuery(_Query, frozen=True, kw_only=True, omit_defaults=True):
     """The query of the page of one group."""
 
     q: str = ""
@@ -152,10 +158,6 @@ class GroupQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def of_members(self, rows: Sequence[MemberRow]) -> Slice[MemberRow]:
         """Return the page of the members."""
         return slice_of(sorted(rows, key=lambda one: one.client_id), self.members)
-
-    def params(self, **changes: Any) -> dict[str, str]:
-        """Return the query as parameters of an address, with changes; defaults are left out."""
-        return _params(structs.replace(self, **changes))
 
 
 def groups_query(params: Mapping[str, str]) -> GroupsQuery:
@@ -202,14 +204,6 @@ def _number(params: Mapping[str, str], name: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= 1_000_000):
         raise InvalidUsage(f"{name} is {text[:64]!r}; it must be a number from 1 to 1000000")
     return int(text)
-
-
-def _params(query: Struct) -> dict[str, str]:
-    default = type(query)()
-    given = {name: getattr(query, name) for name in query.__struct_fields__}
-    return {
-        name: "1" if value is True else str(value) for name, value in given.items() if value != getattr(default, name)
-    }
 
 
 def _text_of(one: GroupSummary) -> str:

@@ -21,23 +21,23 @@ from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
-from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics, expose_process, new_registry
-from wakeroll_pipeline.metrics.systemd_reports import reported_to_systemd
-from wakeroll_pipeline.notify.notification_forms import Sender
+from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics, new_registry
 from wakeroll_pipeline.notify.notify_file import read_rules
-from wakeroll_pipeline.notify.notifying import Notifying
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
-from wakeroll_pipeline.serve.changes.change_work import Work
-from wakeroll_pipeline.serve.deployment_metrics import DeploymentMetrics
 from wakeroll_pipeline.serve.deployments_page import DeploymentsPage
 from wakeroll_pipeline.serve.event_stream import Streams
-from wakeroll_pipeline.serve.history import MOST_MOMENTS, History
-from wakeroll_pipeline.serve.live_metrics import LiveMetrics
-from wakeroll_pipeline.serve.site_paths import base_of
+from wakeroll_pipeline.serve.history import MOST_MOMENTS
+from wakeroll_pipeline.serve.live_metrics import DeploymentMetrics, LiveMetrics
 from wakeroll_pipeline.serve.view_source import ViewSource
-from wakeroll_pipeline.serve.web_app import WebApp
-from wakeroll_pipeline.serve.web_server import PageServer, address_of, hosts_of, listening
+from wakeroll_pipeline.serve.web_server import (
+    PageServer,
+    answer_requests,
+    begin_notifying,
+    hosts_of,
+    listening,
+    page_of,
+)
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 
@@ -165,17 +165,29 @@ def serve_deployments(
     DeploymentMetrics(registry, process, {one.deployment: one.registry for one in followed})
     with ExitStack() as stack:
         listener = stack.enter_context(listening(host, port))
-        pages = {one.deployment: _page_of(one, access, gate, streams, len(followed), stack) for one in followed}
+        moments = max(1, MOST_MOMENTS // len(followed))  # the memory for moments of the past is that of one deployment
+        pages = {
+            one.deployment: page_of(
+                one.source,
+                one.registry,
+                one.settings,
+                access,
+                stack,
+                gate=gate,
+                deployment=one.deployment,
+                streams=streams,
+                most_moments=moments,
+            )
+            for one in followed
+        }
         web = DeploymentsPage(pages, registry, hosts_of(host, access.public_host), gate, health, streams)
         stack.callback(_end, followed)
         for one in followed:
             one.start()
             if notify is not None:
-                stack.callback(_notify(one, notify, access).stop)
-        server = PageServer(web, beat=health.beat)
-        ready(address_of(host, listener.getsockname()[1]), server)
-        with reported_to_systemd(health, web.readiness):
-            server.run(sockets=[listener])
+                told = begin_notifying(notify, one.settings, one.source, one.registry, one.beat, access, one.deployment)
+                stack.callback(told.stop)
+        answer_requests(web, listener, host, health, ready)
 
 
 def check_deployments(named: Mapping[str, Settings], host: str, access: AccessOptions) -> None:
@@ -199,36 +211,6 @@ def check_deployments(named: Mapping[str, Settings], host: str, access: AccessOp
                 f"the deployments {other!r} and {name!r} have the same home, {settings.home}, whose tables belong to "
                 "one of them; name the home of each in its file"
             )
-
-
-def _page_of(
-    one: FollowedDeployment, access: AccessOptions, gate: Gate | None, streams: Streams, number: int, stack: ExitStack
-) -> WebApp:
-    """Return the page of one of a number of deployments; its history is closed with the stack."""
-    settings = one.settings
-    moments = max(1, MOST_MOMENTS // number)  # the memory for moments of the past is that of one deployment
-    history = History(
-        settings.warehouse,
-        Topics(settings.prefix),
-        settings.partitions,
-        deployment=one.deployment,
-        most_moments=moments,
-    )
-    stack.callback(history.close)
-    work = Work(settings) if access.allow_changes else None
-    page = WebApp(one.source, one.registry, (), history, gate, work, deployment=one.deployment, streams=streams)
-    expose_process(one.registry, settings, lambda: {"page": page.readiness().ok}, has_errors=False)
-    return page
-
-
-def _notify(one: FollowedDeployment, rules: Path, access: AccessOptions) -> Notifying:
-    """Begin to notify webhooks of the verdicts of a deployment."""
-    page = access.public_url.rstrip("/")
-    sender = Sender(one.deployment, page and page + base_of(one.deployment))
-    memory = Path(one.settings.home) / f"notified-{one.deployment}.json"
-    thread = Notifying(rules, memory, sender, one.source.groups, one.registry, one.beat)
-    thread.start()
-    return thread
 
 
 def _end(followed: Sequence[FollowedDeployment]) -> None:

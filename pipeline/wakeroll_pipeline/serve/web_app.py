@@ -16,13 +16,12 @@ from wakeroll_pipeline.metrics import health as process_health
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.access.login_pages import LoginPages
 from wakeroll_pipeline.serve.access.page_frame import frame_of
-from wakeroll_pipeline.serve.access.refusal import Refused
+from wakeroll_pipeline.serve.access.refusal import NoAnswer, Refused
 from wakeroll_pipeline.serve.changes.change_pages import ChangePages
 from wakeroll_pipeline.serve.changes.change_work import Work
 from wakeroll_pipeline.serve.event_stream import Streams, events_when_ready
 from wakeroll_pipeline.serve.history import History
 from wakeroll_pipeline.serve.history_pages import HistoryPages
-from wakeroll_pipeline.serve.no_answer import NoAnswer
 from wakeroll_pipeline.serve.page_builder import PageBuilder, json_answer
 from wakeroll_pipeline.serve.page_queries import (
     GroupQuery,

@@ -4,7 +4,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from ipaddress import ip_address
 from pathlib import Path
@@ -37,9 +37,11 @@ from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.changes.change_work import Work
 from wakeroll_pipeline.serve.connection_limits import AT_ONCE, LimitedProtocol
-from wakeroll_pipeline.serve.history import History
+from wakeroll_pipeline.serve.event_stream import Streams
+from wakeroll_pipeline.serve.history import MOST_MOMENTS, History
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.site import Site
+from wakeroll_pipeline.serve.site_paths import base_of
 from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
@@ -167,7 +169,9 @@ def following(
     """
     with ExitStack() as stack:
         if settings.bootstrap:
-            yield _follow_brokers(settings, registry, choice, health, stack)
+            decisions = DecisionMetrics(registry, choice)
+            brokers = stack.enter_context(followed_brokers(settings, decisions.count, health.beat))
+            yield ViewSource(brokers.model)
             return
         if not is_delta(settings.warehouse / EVENTS.name):
             raise InvalidUsage(
@@ -184,14 +188,6 @@ def following(
         stack.callback(reader.join, _GOODBYE_S)
         stack.callback(reader.stop)
         yield source
-
-
-def _follow_brokers(
-    settings: Settings, registry: CollectorRegistry, choice: GroupChoice, health: Health, stack: ExitStack
-) -> ViewSource:
-    decisions = DecisionMetrics(registry, choice)
-    brokers = stack.enter_context(followed_brokers(settings, decisions.count, health.beat))
-    return ViewSource(brokers.model)
 
 
 def serve(
@@ -229,46 +225,85 @@ def serve(
     choice = GroupChoice(registry, settings.metrics_max_groups)
     stop = threading.Event()
     watched = login_watched(settings.connection, stop) if settings.bootstrap else nullcontext()
-    with (
-        listening(host, port) as listener,
-        following(settings, registry, choice, health) as source,
-        watched,
-        _notifying(settings, registry, health, source, access, notify),
-    ):
+    with listening(host, port) as listener, following(settings, registry, choice, health) as source, watched:
         LiveMetrics(source, registry, choice, settings.metrics_max_queues)
-        history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
-        work = Work(settings) if access.allow_changes else None
-        web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work, health)
-        expose_process(registry, settings, lambda: {"page": web.readiness().ok})
-        server = PageServer(web, stop, health.beat)
-        ready(address_of(host, listener.getsockname()[1]), server)
-        try:
-            with reported_to_systemd(health, web.readiness):
-                server.run(sockets=[listener])
-        finally:
-            history.close()
+        with ExitStack() as stack:
+            if notify is not None:
+                stack.callback(begin_notifying(notify, settings, source, registry, health.beat, access).stop)
+            hosts = hosts_of(host, access.public_host)
+            web = page_of(source, registry, settings, access, stack, hosts=hosts, gate=gate, health=health)
+            answer_requests(web, listener, host, health, ready, stop)
 
 
-@contextmanager
-def _notifying(
-    settings: Settings,
-    registry: CollectorRegistry,
-    health: Health,
+def page_of(
     source: ViewSource,
+    registry: CollectorRegistry,
+    settings: Settings,
     access: AccessOptions,
-    rules: Path | None,
-) -> Iterator[None]:
-    """Notify webhooks of verdicts during the block, if there are rules for it."""
-    if rules is None:
-        yield
-        return
-    sender = Sender(settings.prefix, access.public_url.rstrip("/"))
-    thread = Notifying(rules, Path(settings.home) / MEMORY, sender, source.groups, registry, health.beat)
+    stack: ExitStack,
+    *,
+    hosts: Sequence[str] = (),
+    gate: Gate | None = None,
+    health: Health | None = None,
+    deployment: str = "",
+    streams: Streams | None = None,
+    most_moments: int = MOST_MOMENTS,
+) -> WebApp:
+    """Return the page of a deployment; its history is closed with the stack.
+
+    Args:
+        source: the views of the present.
+        registry: receives the metrics.
+        settings: of the deployment.
+        access: who may change.
+        stack: of the process.
+        hosts: see `WebApp`, as `gate`, `health`, `deployment` and `streams`.
+        gate: knows the users.
+        health: reports of the threads that follow the brokers.
+        deployment: its name, if the site shows several.
+        streams: the open streams of that site.
+        most_moments: see `History`.
+    """
+    topics, warehouse = Topics(settings.prefix), settings.warehouse
+    history = History(warehouse, topics, settings.partitions, deployment=deployment, most_moments=most_moments)
+    stack.callback(history.close)
+    work = Work(settings) if access.allow_changes else None
+    web = WebApp(source, registry, hosts, history, gate, work, health, deployment=deployment, streams=streams)
+    expose_process(registry, settings, lambda: {"page": web.readiness().ok}, has_errors=not deployment)
+    return web
+
+
+def begin_notifying(
+    rules: Path,
+    settings: Settings,
+    source: ViewSource,
+    registry: CollectorRegistry,
+    beat: Callable[[str], object],
+    access: AccessOptions,
+    deployment: str = "",
+) -> Notifying:
+    """Begin to notify webhooks of the verdicts of a deployment; `deployment`: its name, if the site shows several."""
+    page = access.public_url.rstrip("/")
+    sender = Sender(deployment or settings.prefix, page and page + base_of(deployment))
+    memory = f"notified-{deployment}.json" if deployment else MEMORY
+    thread = Notifying(rules, Path(settings.home) / memory, sender, source.groups, registry, beat)
     thread.start()
-    try:
-        yield
-    finally:
-        thread.stop()
+    return thread
+
+
+def answer_requests(
+    web: Site,
+    listener: socket.socket,
+    host: str,
+    health: Health,
+    ready: Callable[[str, PageServer], None],
+    stop: threading.Event | None = None,
+) -> None:
+    """Answer requests until a signal, or until `stop` is set; for the other arguments, see `serve`."""
+    server = PageServer(web, stop, health.beat)
+    ready(address_of(host, listener.getsockname()[1]), server)
+    with reported_to_systemd(health, web.readiness):
+        server.run(sockets=[listener])
 
 
 @contextmanager

@@ -1,23 +1,28 @@
-"""Small files in a local file system: see `wakeroll_pipeline.storage.small_files`."""
+"""Small files in a local file system: see `wakeroll_pipeline.storage.small_files`; and files that people write."""
 
-import fcntl
-import hashlib
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
+from msgspec import Struct
+
+from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.storage.place import Place
 
+_Declared = TypeVar("_Declared", bound=Struct)
 
-def read(place: Place) -> tuple[bytes, str] | None:
-    """Return the content of a file, and its version."""
+
+def read(place: Place) -> bytes | None:
+    """Return the content of a file."""
     try:
-        body = place.path.read_bytes()
+        return place.path.read_bytes()
     except FileNotFoundError:
         return None
-    return body, _version_of(body)
 
 
 def write(place: Place, body: bytes) -> None:
@@ -26,30 +31,16 @@ def write(place: Place, body: bytes) -> None:
     unfinished.replace(place.path)
 
 
-def create(place: Place, body: bytes) -> str | None:
+def create(place: Place, body: bytes) -> bool:
     """Write a file if there is none."""
     unfinished = _unfinished(place.path, body)
     try:
         os.link(unfinished, place.path)
     except FileExistsError:
-        return None
+        return False
     finally:
         unfinished.unlink()
-    return _version_of(body)
-
-
-def replace(place: Place, body: bytes, version: str) -> str | None:
-    """Write a file if it still has a version; a lock beside it keeps other writers away meanwhile."""
-    path = place.path
-    if not path.exists():
-        return None
-    with path.with_name(f".{path.name}.lock").open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        found = read(place)
-        if found is None or found[1] != version:
-            return None
-        write(place, body)
-    return _version_of(body)
+    return True
 
 
 def exists(place: Place) -> bool:
@@ -102,6 +93,44 @@ def stamp_of(path: Path) -> tuple[int, ...]:
     return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
 
 
+def toml_of(path: Path, kind: type[_Declared], what: str, verb: str = "is") -> _Declared:
+    """Return the content of a TOML file that people write.
+
+    Args:
+        path: the file.
+        kind: its declaration.
+        what: the content in words, for errors.
+        verb: `is` or `are`, as `what` needs it.
+
+    Raises:
+        InvalidUsage: the file cannot be read, or a value is not valid; the message names it.
+    """
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise InvalidUsage(f"cannot read {what} in {path}: {error.strerror or error}") from None
+    except (msgspec.DecodeError, UnicodeError) as error:  # a value that is not valid, or no TOML
+        raise InvalidUsage(f"{what} in {path} {verb} not valid: {error}") from None
+
+
+def secret_in(path: Path, what: str) -> str:
+    """Return the text of a file that only its owner, or its group, may read.
+
+    Kubernetes gives a mounted secret to the group of the pod.
+
+    Raises:
+        InvalidUsage: it cannot be read, or every user of the machine may read it; the message says `what` it is.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise InvalidUsage(f"cannot read {what} {path}: {getattr(error, 'strerror', None) or error}") from None
+    if mode & stat.S_IRWXO:
+        raise InvalidUsage(f"every user of this machine may read {path} (mode {mode:o}); to fix this: chmod 600 {path}")
+    return text
+
+
 def _unfinished(path: Path, body: bytes) -> Path:
     """Return a new file with a content, in the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +144,3 @@ def _unfinished(path: Path, body: bytes) -> Path:
         unfinished.unlink(missing_ok=True)  # the disk is full
         raise
     return unfinished
-
-
-def _version_of(body: bytes) -> str:
-    return hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -12,7 +12,6 @@ from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
     PermissionDeniedError,
-    PreconditionError,
     UnauthenticatedError,
 )
 from obstore.store import from_url
@@ -43,12 +42,11 @@ def store_of(place: Place) -> "ObjectStore":
     return _store(place.scheme, place.bucket, place.s3)
 
 
-def read(place: Place) -> tuple[bytes, str] | None:
-    """Return the content of an object, and its version."""
+def read(place: Place) -> bytes | None:
+    """Return the content of an object."""
     with _as_storage_errors("read", place):
         try:
-            found = obstore.get(store_of(place), place.key)
-            return bytes(found.bytes()), str(found.meta["e_tag"])
+            return bytes(obstore.get(store_of(place), place.key).bytes())
         except FileNotFoundError as error:
             _refuse_no_bucket(error)
             return None
@@ -60,25 +58,14 @@ def write(place: Place, body: bytes) -> None:
         obstore.put(store_of(place), place.key, body)
 
 
-def create(place: Place, body: bytes) -> str | None:
+def create(place: Place, body: bytes) -> bool:
     """Write an object if there is none."""
     with _as_storage_errors("write", place):
         try:
-            return str(obstore.put(store_of(place), place.key, body, mode="create")["e_tag"])
+            obstore.put(store_of(place), place.key, body, mode="create")
         except AlreadyExistsError:
-            return None
-
-
-def replace(place: Place, body: bytes, version: str) -> str | None:
-    """Write an object if it still has a version."""
-    with _as_storage_errors("write", place):
-        try:
-            return str(obstore.put(store_of(place), place.key, body, mode={"e_tag": version})["e_tag"])
-        except PreconditionError:
-            return None
-        except FileNotFoundError as error:
-            _refuse_no_bucket(error)
-            return None
+            return False
+        return True
 
 
 def exists(place: Place) -> bool:

@@ -24,14 +24,6 @@ class StorageDenied(StorageFailed):
     """A store denies this process an operation, or rejects its credentials. A retry does not help."""
 
 
-class Versioned(NamedTuple):
-    """A file with its version."""
-
-    body: bytes
-    version: str
-    """Differs whenever the content differs: an ETag in an object store, a hash of the content in a local folder."""
-
-
 class FoundFile(NamedTuple):
     """A file in a folder."""
 
@@ -45,10 +37,9 @@ class FoundFile(NamedTuple):
 class _Files(Protocol):
     """The operations of one kind of store; see the functions below."""
 
-    def read(self, place: Place) -> tuple[bytes, str] | None: ...
+    def read(self, place: Place) -> bytes | None: ...
     def write(self, place: Place, body: bytes) -> None: ...
-    def create(self, place: Place, body: bytes) -> str | None: ...
-    def replace(self, place: Place, body: bytes, version: str) -> str | None: ...
+    def create(self, place: Place, body: bytes) -> bool: ...
     def exists(self, place: Place) -> bool: ...
     def names(self, folder: Place) -> list[str]: ...
     def files(self, folder: Place) -> Iterable[tuple[Place, int, int]]: ...
@@ -63,18 +54,7 @@ def read(place: Place) -> bytes | None:
     Raises:
         StorageFailed: the store did not answer.
     """
-    found = _files_of(place).read(place)
-    return None if found is None else found[0]
-
-
-def read_version(place: Place) -> Versioned | None:
-    """Return a file with its version, for `replace`; None if there is none.
-
-    Raises:
-        StorageFailed: the store did not answer.
-    """
-    found = _files_of(place).read(place)
-    return None if found is None else Versioned(*found)
+    return _files_of(place).read(place)
 
 
 def write(place: Place, body: bytes) -> None:
@@ -86,31 +66,19 @@ def write(place: Place, body: bytes) -> None:
     _files_of(place).write(place, body)
 
 
-def create(place: Place, body: bytes) -> str | None:
+def create(place: Place, body: bytes) -> bool:
     """Write a file if there is none; of several writers, only one succeeds.
 
-    A store that answers late may have accepted the request: after None, a writer that can recognize its own content
+    A store that answers late may have accepted the request: after False, a writer that can recognize its own content
     reads the file.
 
     Returns:
-        The version of the new file; None if there is one already.
+        Whether it was written; False if there is a file already.
 
     Raises:
         StorageFailed: the store did not answer; whether the file was written is unknown.
     """
     return _files_of(place).create(place, body)
-
-
-def replace(place: Place, body: bytes, version: str) -> str | None:
-    """Write a file if it still has a version; of several writers, only one succeeds.
-
-    Returns:
-        The version of the new file; None if the file is missing or has another version.
-
-    Raises:
-        StorageFailed: the store did not answer; whether the file was written is unknown.
-    """
-    return _files_of(place).replace(place, body, version)
 
 
 def exists(place: Place) -> bool:

@@ -25,7 +25,7 @@ def refuse_unconditional(folder: Place) -> None:
     probe = folder / f"{_PROBE}{uuid.uuid4().hex}"
     small_files.write(probe, b"first")
     try:
-        if small_files.create(probe, b"second") is not None:
+        if small_files.create(probe, b"second"):
             raise InvalidUsage(
                 f"the store of {folder} ignores If-None-Match, so two processes could replace each other's files; use "
                 "a store with conditional writes: docs/storage.md"

@@ -18,11 +18,10 @@ from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.changes.change_work import Work
-from wakeroll_pipeline.serve.deployment_metrics import DeploymentMetrics
 from wakeroll_pipeline.serve.deployments_page import DeploymentsPage
 from wakeroll_pipeline.serve.event_stream import Streams
 from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.live_metrics import LiveMetrics
+from wakeroll_pipeline.serve.live_metrics import DeploymentMetrics, LiveMetrics
 from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings

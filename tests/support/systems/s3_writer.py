@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tests.support.spark_tables import append
 from wakeroll_pipeline.cli.settings_sources import load
-from wakeroll_pipeline.sinks.delta_sink import append
 from wakeroll_pipeline.spark.session import start_brief_session
 from wakeroll_pipeline.storage.place import Place
 

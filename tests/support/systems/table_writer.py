@@ -80,7 +80,7 @@ def write(settings: Settings, home: Path, name: str, stops: Callable[[str], None
                 locks.raise_if_lost()
                 continue
             end, batch = min(begin + _BATCH, end), last_batch(checkpoint) + 1
-            assert small_files.create(checkpoint.child("offsets", str(batch)), offsets(end)) is not None
+            assert small_files.create(checkpoint.child("offsets", str(batch)), offsets(end))
             turn.confirm()
             fresh = [offset for offset in range(begin, end) if offset > highest]
             if fresh:
@@ -94,7 +94,7 @@ def write(settings: Settings, home: Path, name: str, stops: Callable[[str], None
             stops("appended")
             turn.confirm()
             stops("done")
-            assert small_files.create(checkpoint.child("commits", str(batch)), b"v1\n{}") is not None
+            assert small_files.create(checkpoint.child("commits", str(batch)), b"v1\n{}")
             begin = end
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby, repeat
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -24,25 +24,13 @@ from wakeroll_model.decision_rules import (
     RevocationRule,
     Violation,
 )
-from wakeroll_model.decisions import AnyDecision, Cause, Decision, Handover, Membership, Offset
+from wakeroll_model.decisions import AnyDecision, Decision, Handover, Membership, Offset
 from wakeroll_model.events import UNREADABLE
 from wakeroll_model.queue import Queue
-from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
 from wakeroll_pipeline.ledger.losses import Range
-from wakeroll_pipeline.questions.quality.ordered_rows import (
-    SKIPPED,
-    Broken,
-    Frames,
-    frames_of,
-    in_order,
-    never_null,
-    rows_of,
-)
+from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, Broken
 from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
 from wakeroll_pipeline.questions.quality.schema_rules import FORMER_WORDS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 class Question(NamedTuple):
@@ -107,31 +95,6 @@ Lost = Mapping[str, Sequence[Range]]
 not known, as before the first decision."""
 
 
-def broken_decisions(decisions: "DataFrame", lost: Lost) -> "DataFrame":
-    """Return the rows of `decisions` that cannot be read or that break a rule of `wakeroll_model.decision_rules`."""
-    from pyspark.sql import functions as f
-
-    from wakeroll_pipeline.ledger.schemas import schema_of
-
-    cause = [f.col(f"cause.{name}").alias(f"cause_{name}") for name in Cause.__struct_fields__]
-    rows = decisions.select("shard", "seq", "kind", "group_id", "client_id", "at_ms", *cause, "json", "is_archived")
-    return in_order(rows, ("shard",), "seq").mapInPandas(
-        partial(_ask_frames, partial(violations_in_decisions, lost=lost)), schema_of(Broken)
-    )
-
-
-def broken_assignments(assignments: "DataFrame", memberships: "DataFrame", lost: Lost) -> "DataFrame":
-    """Return the violations in `assignments`; when a group is forgotten, its owners are forgotten too."""
-    complete = assignments.dropna(subset=never_null(ASSIGNMENTS))
-    return _ask_rows(complete, memberships, partial(violations_in_assignments, lost=lost))
-
-
-def broken_growth(offsets: "DataFrame", memberships: "DataFrame", lost: Lost) -> "DataFrame":
-    """Return the violations in `offsets`; when a group is forgotten, its offsets are forgotten too."""
-    complete = offsets.dropna(subset=never_null(OFFSETS))
-    return _ask_rows(complete, memberships, partial(violations_in_offsets, lost=lost))
-
-
 def violations_in_decisions(rows: Iterable[Any], lost: Lost = MappingProxyType({})) -> Iterator[Broken]:
     """Yield the violations in the rows of the view `told`, in the order of shard and seq.
 
@@ -149,20 +112,6 @@ def violations_in_assignments(rows: Iterable[Any], lost: Lost = MappingProxyType
 def violations_in_offsets(rows: Iterable[Any], lost: Lost = MappingProxyType({})) -> Iterator[Broken]:
     """Yield the violations in the rows of `offsets` and the memberships `forgotten`, in order of shard and seq."""
     return _violations(rows, _offset, OF_OFFSETS, lost)
-
-
-def _ask_rows(
-    rows: "DataFrame", memberships: "DataFrame", violations: Callable[[Iterable[Any]], Iterator[Broken]]
-) -> "DataFrame":
-    from wakeroll_pipeline.ledger.schemas import schema_of
-
-    forgotten = memberships.where("change = 'forgotten'").select("shard", "seq", "group_id", "epoch", "change")
-    both = rows.unionByName(forgotten, allowMissingColumns=True)
-    return in_order(both, ("shard",), "seq").mapInPandas(partial(_ask_frames, violations), schema_of(Broken))
-
-
-def _ask_frames(violations: Callable[[Iterable[Any]], Iterator[Broken]], frames: Frames) -> Frames:
-    yield from frames_of(violations(rows_of(frames)), Broken)
 
 
 def _violations(

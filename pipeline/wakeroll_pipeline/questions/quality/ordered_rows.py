@@ -1,6 +1,7 @@
 """Conversion of table rows for Python functions: ordered by stream and position, and back to rows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Frames: TypeAlias = "Iterator[pd.DataFrame]"
+Ask: TypeAlias = Callable[[Iterable[Any]], Iterator[Struct]]
+"""Makes rows of rows, which have their columns as attributes."""
 
 
 SKIPPED = ":skipped"
@@ -45,6 +48,24 @@ def never_null(table: Table) -> list[str]:
 def in_order(rows: "DataFrame", stream: Sequence[str], position: str) -> "DataFrame":
     """Put the rows of each stream into one partition, sorted; Spark passes them on in several frames."""
     return rows.repartition(*stream).sortWithinPartitions(*stream, position)
+
+
+def found_by(ask: Ask, rows: "DataFrame", declared: type[Struct]) -> "DataFrame":
+    """Return the rows that a function makes of other rows, found by Spark.
+
+    Args:
+        ask: the function.
+        rows: its rows.
+        declared: the rows that it makes.
+    """
+    from wakeroll_pipeline.ledger.schemas import schema_of
+
+    return rows.mapInPandas(partial(found_in_frames, ask, declared), schema_of(declared))
+
+
+def found_in_frames(ask: Ask, declared: type[Struct], frames: Frames) -> Frames:
+    """Yield frames of the rows that a function makes of the rows of other frames."""
+    yield from frames_of(ask(rows_of(frames)), declared)
 
 
 def rows_of(frames: Frames) -> Iterator[Any]:

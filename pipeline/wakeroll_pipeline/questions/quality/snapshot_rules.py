@@ -1,15 +1,12 @@
 """The rule of the snapshots: each has the hash of its columns, or, if it is of an earlier release, can be decoded."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from wakeroll_model.rows import SNAPSHOTS, SnapshotRow
+from wakeroll_model.rows import SnapshotRow
 from wakeroll_model.snapshot_proof import problem_in
-from wakeroll_pipeline.questions.quality.ordered_rows import Broken, Frames, frames_of, never_null, rows_of
+from wakeroll_pipeline.questions.quality.ordered_rows import Broken
 from wakeroll_pipeline.questions.quality.rule import rows_rule
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 HASH = rows_rule(
     "snapshots.hash", "a snapshot has the SHA-256 of its columns; without a hash, its state can be decoded"
@@ -48,14 +45,3 @@ def violations_in_snapshots(rows: Iterable[Any]) -> Iterator[Broken]:
         if problem := problem_in(row):
             at = f"{row.topic}/{row.partition}/{row.era}/{row.offset}"
             yield Broken(HASH.name, at, problem, "an intact snapshot; `wakeroll repair` makes it again")
-
-
-def broken_snapshots(snapshots: "DataFrame") -> "DataFrame":
-    """Return the damaged snapshots, found by Spark: see `Broken`."""
-    from wakeroll_pipeline.ledger.schemas import schema_of
-
-    return snapshots.dropna(subset=never_null(SNAPSHOTS)).mapInPandas(_look, schema_of(Broken))
-
-
-def _look(frames: Frames) -> Frames:
-    yield from frames_of(violations_in_snapshots(rows_of(frames)), Broken)

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,13 +12,8 @@ from wakeroll_model.coordinator_log.kafka_events import KIND
 from wakeroll_model.decisions import Rejected
 from wakeroll_model.events import Pull, Tick
 from wakeroll_model.records import Record, kind_of_topic, read_event
-from wakeroll_model.rows import EVENTS
 from wakeroll_model.shard_clock import ShardClock
 from wakeroll_model.signing import OnRecord, Role, Signers, admit, new_signers
-from wakeroll_pipeline.questions.quality.ordered_rows import Frames, frames_of, in_order, never_null, rows_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 class Awaited(Struct, frozen=True):
@@ -34,28 +29,6 @@ class Awaited(Struct, frozen=True):
     client_id: str
     request_id: str
     why: str
-
-
-def awaited(events: "DataFrame", decisions: "DataFrame") -> "DataFrame":
-    """Return the answers that the rows of `events` must have, one row per answer.
-
-    A record with a rejected signature has its answer already: signatures cannot be verified here without the secrets,
-    so the decisions show them.
-    """
-    from pyspark.sql import functions as f
-
-    from wakeroll_pipeline.ledger.schemas import schema_of
-
-    is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
-    at = ("topic", "partition", "offset")
-    refused = decisions.where(is_refusal).select(*(f.col("cause")[name].alias(name) for name in at))
-    complete = events.dropna(subset=never_null(EVENTS))
-    rows = complete.select(*at, "at_ms", "key", "value").join(f.broadcast(refused), on=[*at], how="left_anti")
-    return in_order(rows, ("topic", "partition"), "offset").mapInPandas(_await, schema_of(Awaited))
-
-
-def _await(frames: Frames) -> Frames:
-    yield from frames_of(answers_due(rows_of(frames)), Awaited)
 
 
 def answers_due(rows: Iterable[Any]) -> Iterator[Awaited]:

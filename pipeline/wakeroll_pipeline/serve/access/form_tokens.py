@@ -1,10 +1,13 @@
-"""Tokens of forms: each form has its own, which belongs to one session, expires, and can be used once."""
+"""Forms: the fields that a browser sends, and a token for each form, which can be used once in one session."""
 
 import secrets
 import time
+from collections.abc import Mapping
 from hashlib import sha256
+from urllib.parse import parse_qsl
 
 from itsdangerous import BadSignature, SignatureExpired, TimestampSigner
+from starlette.requests import Request
 
 from wakeroll_pipeline.serve.access.refusal import Refused
 
@@ -49,3 +52,28 @@ class FormTokens:
 
     def _signer(self, session_id: str) -> TimestampSigner:
         return TimestampSigner(self._secret, f"form {session_id}", key_derivation="hmac", digest_method=sha256)
+
+
+MOST_BYTES = 128 * 1024
+MOST_FIELDS = 64
+_FORM = "application/x-www-form-urlencoded"
+
+
+async def fields_of(request: Request) -> Mapping[str, str]:
+    """Return the fields of a form; of a name that occurs twice, the last value.
+
+    Raises:
+        Refused: the body is not a form, or is too large.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != _FORM:
+        raise Refused(f"the request has the type {kind[:64]!r}; expected {_FORM}", 415)
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise Refused(f"the form has more than {MOST_BYTES} bytes", 413)
+    try:
+        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:  # not ASCII, or too many fields
+        raise Refused("the form cannot be read", 400) from None

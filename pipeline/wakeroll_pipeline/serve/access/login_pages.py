@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from html import escape
+from typing import Protocol
 from urllib.parse import urlencode
 
 from starlette.middleware import Middleware
@@ -14,13 +15,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from wakeroll_pipeline.serve.access.form_tokens import fields_of
 from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.access.oidc_file import claim_of
 from wakeroll_pipeline.serve.access.refusal import Refused
 from wakeroll_pipeline.serve.access.user_file import USER_NAME
-from wakeroll_pipeline.serve.daemon_threads import DaemonThreads
-from wakeroll_pipeline.serve.form_body import fields_of
-from wakeroll_pipeline.serve.page_renderer import Renderer
+from wakeroll_pipeline.serve.page_threads import DaemonThreads
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,13 @@ _UNDER_WAY, _UNDER_WAY_S = "wakeroll-login", 600
 """Cookie of a login that is under way at the provider, and how long that may take (s)."""
 _AT_ONCE, _MOST_WAITING = 2, 20
 """Passwords that are verified at the same time, each with 32 MiB and a core, and logins that may wait for that."""
+
+
+class Renderer(Protocol):
+    """Renders a template within the frame of all pages."""
+
+    def __call__(self, request: Request, template: str, status: int = 200, /, **values: object) -> Response:
+        """Return a page with an HTTP status."""
 
 
 class LoginPages:

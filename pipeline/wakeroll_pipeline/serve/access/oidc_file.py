@@ -1,17 +1,16 @@
 """The file of an identity provider: who it is, what its claims are called, and which roles they give."""
 
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Meta, Struct
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.serve.access.rights import Rights, rights_of
 from wakeroll_pipeline.serve.access.trusted_proxies import is_loopback
+from wakeroll_pipeline.storage.local_files import secret_in, toml_of
 
 EVERYBODY = "*"
 """Name of the role that every user of the provider has."""
@@ -88,12 +87,7 @@ def read_provider(path: Path, *, insecure_http: bool = False) -> ProviderRules:
     Raises:
         InvalidUsage: a file cannot be read, or a value is not valid; the message names it.
     """
-    try:
-        found = msgspec.toml.decode(path.read_bytes(), type=Provider)
-    except OSError as error:
-        raise InvalidUsage(f"cannot read the identity provider in {path}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise InvalidUsage(f"the identity provider in {path} is not valid: {error}") from None
+    found = toml_of(path, Provider, "the identity provider")
     try:
         _check_issuer(found.issuer, insecure_http)
         if "openid" not in found.scope.split():
@@ -121,15 +115,7 @@ def _check_issuer(issuer: str, insecure_http: bool) -> None:
 
 
 def _secret_in(path: Path) -> str:
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        secret = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise InvalidUsage(
-            f"cannot read the client secret {path}: {getattr(error, 'strerror', None) or error}"
-        ) from None
-    if mode & stat.S_IRWXO:  # a group may: Kubernetes gives a mounted secret to the group of the pod
-        raise InvalidUsage(f"every user of this machine may read {path} (mode {mode:o}); to fix this: chmod 600 {path}")
+    secret = secret_in(path, "the client secret")
     if not secret:
         raise InvalidUsage(f"the client secret {path} is empty")
     return secret

@@ -23,7 +23,6 @@ from wakeroll_pipeline.storage.local_files import stamp_of
 
 log = logging.getLogger(__name__)
 
-_FIELDS = {"password", "role", "groups"}
 USER_NAME = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 
 

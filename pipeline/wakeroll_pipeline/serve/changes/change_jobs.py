@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal
 
 from wakeroll.errors import RequestRefused, RequestUnanswered, WakerollError
-from wakeroll_pipeline.serve.daemon_threads import DaemonThreads
+from wakeroll_pipeline.serve.page_threads import DaemonThreads
 
 log = logging.getLogger(__name__)
 

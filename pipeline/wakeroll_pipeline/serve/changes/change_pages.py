@@ -1,9 +1,9 @@
 """The pages with which a known user changes a group: the forms, the plan, and the state of the request."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial, wraps
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -12,15 +12,15 @@ from starlette.routing import BaseRoute, Route
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll_model.strategies import STRATEGIES
 from wakeroll_pipeline.live.view_structs import GroupView, MemberRow
+from wakeroll_pipeline.serve.access.form_tokens import fields_of
 from wakeroll_pipeline.serve.access.gate import Gate, Visitor
-from wakeroll_pipeline.serve.access.login_pages import login_address
+from wakeroll_pipeline.serve.access.login_pages import Renderer, login_address
 from wakeroll_pipeline.serve.access.refusal import Refused
 from wakeroll_pipeline.serve.access.rights import Role
 from wakeroll_pipeline.serve.changes.change_jobs import ChangeJobs, Job, Result
 from wakeroll_pipeline.serve.changes.change_requests import (
     CHOICES,
     NUMBERS,
-    ResetRequest,
     client_of,
     kick_of,
     reason_of,
@@ -28,16 +28,75 @@ from wakeroll_pipeline.serve.changes.change_requests import (
     settings_of,
 )
 from wakeroll_pipeline.serve.changes.change_work import Work
-from wakeroll_pipeline.serve.changes.plan_summary import PlanSummary, summary_of
-from wakeroll_pipeline.serve.form_body import fields_of
+from wakeroll_pipeline.serve.changes.plan_summary import summary_of
 from wakeroll_pipeline.serve.page_regions import PageRegions, Regions
-from wakeroll_pipeline.serve.page_renderer import Renderer
 from wakeroll_pipeline.serve.site_paths import base_of
 from wakeroll_pipeline.serve.templating import link
 
-JOB_REGIONS = ("status", "outcome")
 MOST_LISTED = 500
 """Queues and clients that the forms suggest."""
+
+
+class _Asked(NamedTuple):
+    """A request about a group, by a user who has the rights for it."""
+
+    request: Request
+    visitor: Visitor
+    view: GroupView
+    fields: Mapping[str, str]
+
+    @property
+    def group_id(self) -> str:
+        """Name of the group."""
+        return self.view.summary.group_id
+
+    @property
+    def by(self) -> str:
+        """The operator for the record, like ``mia@10.0.0.7 via page``."""
+        return f"{self.visitor.name}@{self.visitor.address or 'unknown'} via page"
+
+
+_Begun = tuple[str, Callable[[], Result]]
+"""Title of a change, and its work."""
+_Handler = Callable[["ChangePages", Request], Awaitable[Response]]
+
+
+def _preview(needed: Role, place: str = "") -> Callable[[Callable[["ChangePages", _Asked], Response]], _Handler]:
+    """Return a decorator for a page that a user with a role may see; if a field is wrong, the forms are shown again."""
+
+    def decorated(page: Callable[["ChangePages", _Asked], Response]) -> _Handler:
+        @wraps(page)
+        async def handle(self: "ChangePages", request: Request) -> Response:
+            visitor = self._visitor(request, needed)
+            if visitor is None:
+                return self._unknown(request)
+            asked = _Asked(request, visitor, self._view(request), request.query_params)
+            try:
+                return page(self, asked)
+            except InvalidUsage as problem:
+                return self._forms(asked, problem, place)
+
+        return handle
+
+    return decorated
+
+
+def _change(needed: Role, place: str = "") -> Callable[[Callable[["ChangePages", _Asked], _Begun]], _Handler]:
+    """Return a decorator for a change that a user with a role may begin; if a field is wrong, the forms are shown."""
+
+    def decorated(change: Callable[["ChangePages", _Asked], _Begun]) -> _Handler:
+        @wraps(change)
+        async def handle(self: "ChangePages", request: Request) -> Response:
+            asked = await self._sent_form(request, needed)
+            try:
+                title, work = change(self, asked)
+            except InvalidUsage as problem:
+                return self._forms(asked, problem, place)
+            return self._run(asked, title, work)
+
+        return handle
+
+    return decorated
 
 
 class ChangePages:
@@ -83,178 +142,109 @@ class ChangePages:
 
     # --- forms and previews ---
 
-    async def forms(self, request: Request) -> Response:
+    @_preview("operator")
+    def forms(self, asked: _Asked) -> Response:
         """Show all forms of a group."""
-        visitor = self._visitor(request, "operator")
-        if visitor is None:
-            return self._unknown(request)
-        return self._forms(request, visitor, self._view(request), request.query_params)
+        return self._forms(asked)
 
     async def plan(self, request: Request) -> Response:
         """Show what a reset would change."""
         visitor = self._visitor(request, "operator")
         if visitor is None:
             return self._unknown(request)
-        return await self._plan(request, visitor, request.query_params)
+        return await self._plan(_Asked(request, visitor, self._view(request), request.query_params))
 
-    async def review(self, request: Request) -> Response:
+    @_preview("administrator", "settings")
+    def review(self, asked: _Asked) -> Response:
         """Show which settings would change."""
-        visitor = self._visitor(request, "administrator")
-        if visitor is None:
-            return self._unknown(request)
-        view = self._view(request)
-        try:
-            settings = settings_of(request.query_params)
-            if not settings:
-                raise InvalidUsage("no setting is named; fill in the settings that you want to change")
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, request.query_params, problem, "settings")
-        present = {one.name: one.value for one in view.settings}
-        changes = [(name, present.get(name, "-"), request.query_params[name].strip()) for name in settings]
-        values = {name: request.query_params[name].strip() for name in settings}
-        return self._show(request, visitor, view, "change/settings.html", changes=changes, values=values)
+        settings = settings_of(asked.fields)
+        if not settings:
+            raise InvalidUsage("no setting is named; fill in the settings that you want to change")
+        present = {one.name: one.value for one in asked.view.settings}
+        values = {name: asked.fields[name].strip() for name in settings}
+        changes = [(name, present.get(name, "-"), value) for name, value in values.items()]
+        return self._show(asked, "change/settings.html", changes=changes, values=values)
 
-    async def review_kick(self, request: Request) -> Response:
+    @_preview("operator", "kick")
+    def review_kick(self, asked: _Asked) -> Response:
         """Show which client would have to leave, and what it has."""
-        visitor = self._visitor(request, "operator")
-        if visitor is None:
-            return self._unknown(request)
-        view = self._view(request)
-        try:
-            asked = kick_of(request.query_params)
-            member = _member_of(view, asked.client)
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, request.query_params, problem, "kick")
-        return self._show(request, visitor, view, "change/kick.html", wanted=asked.params(), member=member)
+        wanted = kick_of(asked.fields)
+        member = _member_of(asked.view, wanted.client)
+        return self._show(asked, "change/kick.html", wanted=wanted.params(), member=member)
 
-    async def review_inspection(self, request: Request) -> Response:
+    @_preview("operator", "kick")
+    def review_inspection(self, asked: _Asked) -> Response:
         """Show which member would be asked what it does."""
-        visitor = self._visitor(request, "operator")
-        if visitor is None:
-            return self._unknown(request)
-        view = self._view(request)
-        try:
-            member = _member_of(view, client_of(request.query_params))
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, request.query_params, problem, "kick")
-        return self._show(request, visitor, view, "change/inspect.html", member=member)
+        return self._show(asked, "change/inspect.html", member=_member_of(asked.view, client_of(asked.fields)))
 
-    async def review_deletion(self, request: Request) -> Response:
+    @_preview("administrator", "delete")
+    def review_deletion(self, asked: _Asked) -> Response:
         """Show what is lost with the group."""
-        visitor = self._visitor(request, "administrator")
-        if visitor is None:
-            return self._unknown(request)
-        view = self._view(request)
-        try:
-            reason = _deletion_of(view, request.query_params)
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, request.query_params, problem, "delete")
+        reason, view = _deletion_of(asked.view, asked.fields), asked.view
         offsets = sum(1 for one in view.queues if one.committed_offset is not None)
         changed = [one.name for one in view.settings if not one.is_default]
-        return self._show(request, visitor, view, "change/delete.html", reason=reason, offsets=offsets, changed=changed)
+        return self._show(asked, "change/delete.html", reason=reason, offsets=offsets, changed=changed)
 
     # --- changes ---
 
     async def reset(self, request: Request) -> Response:
         """Carry out a reset, if its plan is still the one that was shown; else show the new plan."""
-        visitor, fields = await self._sent_form(request, "operator")
-        view = self._view(request)
-        try:
-            asked = reset_of(fields)
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, fields, problem, "reset")
-        shown = fields.get("plan", "")
-        return await self._plan(request, visitor, fields, shown, asked)
+        asked = await self._sent_form(request, "operator")
+        return await self._plan(asked, asked.fields.get("plan", ""))
 
-    async def configure(self, request: Request) -> Response:
+    @_change("administrator", "settings")
+    def configure(self, asked: _Asked) -> _Begun:
         """Change settings."""
-        visitor, fields = await self._sent_form(request, "administrator")
-        view = self._view(request)
-        try:
-            settings = settings_of(fields)
-            if not settings:
-                raise InvalidUsage("no setting is named")
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, fields, problem, "settings")
-        named = ", ".join(f"{name} = {fields[name].strip()[:100]}" for name in settings)
-        return self._begin(view, visitor, fields, f"change settings: {named}", settings)
+        settings = settings_of(asked.fields)
+        if not settings:
+            raise InvalidUsage("no setting is named")
+        named = ", ".join(f"{name} = {asked.fields[name].strip()[:100]}" for name in settings)
+        return f"change settings: {named}", partial(self._work.configure, asked.group_id, settings, asked.by)
 
-    async def rebalance(self, request: Request) -> Response:
+    @_change("operator")
+    def rebalance(self, asked: _Asked) -> _Begun:
         """Request a rebalance."""
-        visitor, fields = await self._sent_form(request, "operator")
-        return self._begin(self._view(request), visitor, fields, "request a rebalance", {})
+        return "request a rebalance", partial(self._work.configure, asked.group_id, {}, asked.by)
 
-    async def kick(self, request: Request) -> Response:
+    @_change("operator", "kick")
+    def kick(self, asked: _Asked) -> _Begun:
         """Make a client leave."""
-        visitor, fields = await self._sent_form(request, "operator")
-        view = self._view(request)
-        try:
-            asked = kick_of(fields)
-            _member_of(view, asked.client)
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, fields, problem, "kick")
-        group_id, by = view.summary.group_id, by_of(visitor)
-        job = Job(group_id, f"kick {asked.client}", by, fields.get("token", ""))
-        return self._run(job, partial(self._work.kick, group_id, asked, by))
+        wanted = kick_of(asked.fields)
+        _member_of(asked.view, wanted.client)
+        return f"kick {wanted.client}", partial(self._work.kick, asked.group_id, wanted, asked.by)
 
-    async def inspect(self, request: Request) -> Response:
+    @_change("operator", "kick")
+    def inspect(self, asked: _Asked) -> _Begun:
         """Ask a member what it does."""
-        visitor, fields = await self._sent_form(request, "operator")
-        view = self._view(request)
-        try:
-            client_id = _member_of(view, client_of(fields)).client_id
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, fields, problem, "kick")
-        group_id, by = view.summary.group_id, by_of(visitor)
-        job = Job(group_id, f"ask {client_id} what it does", by, fields.get("token", ""))
-        return self._run(job, partial(self._work.inspect, group_id, client_id, by))
+        client_id = _member_of(asked.view, client_of(asked.fields)).client_id
+        return f"ask {client_id} what it does", partial(self._work.inspect, asked.group_id, client_id, asked.by)
 
-    async def readmit(self, request: Request) -> Response:
+    @_change("operator")
+    def readmit(self, asked: _Asked) -> _Begun:
         """Let a client join again that is kept out."""
-        visitor, fields = await self._sent_form(request, "operator")
-        group_id, by = self._view(request).summary.group_id, by_of(visitor)
-        client_id = fields.get("client", "")
-        job = Job(group_id, f"let {client_id[:255]} in again", by, fields.get("token", ""))
-        return self._run(job, partial(self._work.readmit, group_id, client_id, by))
+        client_id = asked.fields.get("client", "")
+        return f"let {client_id[:255]} in again", partial(self._work.readmit, asked.group_id, client_id, asked.by)
 
-    async def pause(self, request: Request) -> Response:
+    @_change("operator", "pause")
+    def pause(self, asked: _Asked) -> _Begun:
         """Pause the group."""
-        return await self._pause(request, resume=False)
+        reason = reason_of(asked.fields)
+        return "pause the group", partial(self._work.pause, asked.group_id, reason, asked.by, resume=False)
 
-    async def resume(self, request: Request) -> Response:
+    @_change("operator", "pause")
+    def resume(self, asked: _Asked) -> _Begun:
         """Let a paused group go on."""
-        return await self._pause(request, resume=True)
+        reason = reason_of(asked.fields)
+        return "resume the group", partial(self._work.pause, asked.group_id, reason, asked.by, resume=True)
 
-    async def _pause(self, request: Request, *, resume: bool) -> Response:
-        visitor, fields = await self._sent_form(request, "operator")
-        view, by = self._view(request), by_of(visitor)
-        try:
-            reason = reason_of(fields)
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, fields, problem, "pause")
-        title = "resume the group" if resume else "pause the group"
-        job = Job(view.summary.group_id, title, by, fields.get("token", ""))
-        return self._run(job, partial(self._work.pause, view.summary.group_id, reason, by, resume=resume))
-
-    async def delete(self, request: Request) -> Response:
+    @_change("administrator", "delete")
+    def delete(self, asked: _Asked) -> _Begun:
         """Delete the group, which must have no members."""
-        visitor, fields = await self._sent_form(request, "administrator")
-        view, by = self._view(request), by_of(visitor)
-        try:
-            reason = _deletion_of(view, fields)
-        except InvalidUsage as problem:
-            return self._forms(request, visitor, view, fields, problem, "delete")
-        job = Job(view.summary.group_id, "delete the group", by, fields.get("token", ""))
-        return self._run(job, partial(self._work.delete_group, view.summary.group_id, reason, by))
+        reason = _deletion_of(asked.view, asked.fields)
+        return "delete the group", partial(self._work.delete_group, asked.group_id, reason, asked.by)
 
-    def _begin(
-        self, view: GroupView, visitor: Visitor, fields: Mapping[str, str], title: str, settings: Mapping[str, Any]
-    ) -> Response:
-        group_id, by = view.summary.group_id, by_of(visitor)
-        job = Job(group_id, title, by, fields.get("token", ""))
-        return self._run(job, partial(self._work.configure, group_id, settings, by))
-
-    def _run(self, job: Job, work: Callable[[], Result]) -> Response:
+    def _run(self, asked: _Asked, title: str, work: Callable[[], Result]) -> Response:
+        job = Job(asked.group_id, title, asked.by, asked.fields.get("token", ""))
         self.jobs.begin(job, work)
         return RedirectResponse(f"{self._base}/changes/{job.job_id}", 303)
 
@@ -308,11 +298,12 @@ class ChangePages:
         """
         return self._gate.known_with(request, needed, request.path_params["group_id"], self._regions.deployment)
 
-    async def _sent_form(self, request: Request, needed: Role) -> tuple[Visitor, Mapping[str, str]]:
-        """Return the user and the fields of a form that this page has sent, once.
+    async def _sent_form(self, request: Request, needed: Role) -> _Asked:
+        """Return the user and the fields of a form that this page has sent, once, and the group.
 
         Raises:
-            Refused: the user is not known, or lacks a right, or the form comes from elsewhere, or was sent before.
+            Refused: the user is not known, or lacks a right, or the form comes from elsewhere, or was sent before; or
+                there is no such group.
         """
         self._gate.check_origin(request)
         visitor = self._known_with(request, needed)
@@ -326,62 +317,32 @@ class ChangePages:
                 raise
             # As after a double click: the user needs the change that the first form began.
             raise Refused(str(refused), refused.status, f"{self._base}/changes/{job.job_id}") from None
-        return visitor, fields
+        return _Asked(request, visitor, self._view(request), fields)
 
-    async def _plan(
-        self,
-        request: Request,
-        visitor: Visitor,
-        fields: Mapping[str, str],
-        shown: str = "",
-        asked: ResetRequest | None = None,
-    ) -> Response:
+    async def _plan(self, asked: _Asked, shown: str = "") -> Response:
         """Show a plan, or carry it out if it is the one that was shown, by its fingerprint."""
-        view = self._view(request)
-        group_id = view.summary.group_id
         try:
-            wanted = asked or reset_of(fields)
-            plan = await asyncio.wrap_future(self.jobs.threads.submit(partial(self._work.plan, group_id, wanted)))
+            wanted = reset_of(asked.fields)
+            work = partial(self._work.plan, asked.group_id, wanted)
+            plan = await asyncio.wrap_future(self.jobs.threads.submit(work))
         except InvalidUsage as problem:
-            return self._forms(request, visitor, view, fields, problem, "reset")
+            return self._forms(asked, problem, "reset")
         except WakerollError as problem:
             raise Refused(f"{problem}; nothing was changed", 503) from None
         summary = summary_of(plan, wanted)
         if shown and shown == summary.fingerprint:
-            by = by_of(visitor)
             title = f"reset offsets {plan.asked}, queues: {len(plan.offsets)}"
-            job = Job(group_id, title, by, fields.get("token", ""))
-            return self._run(job, partial(self._work.reset, plan, by))
-        return self._show_plan(request, visitor, view, wanted, summary, has_changed=bool(shown))
+            return self._run(asked, title, partial(self._work.reset, plan, asked.by))
+        values = {"plan": summary, "wanted": wanted.params(), "has_changed": bool(shown)}
+        return self._show(asked, "change/plan.html", 409 if shown else 200, **values)
 
-    def _show_plan(
-        self,
-        request: Request,
-        visitor: Visitor,
-        view: GroupView,
-        wanted: ResetRequest,
-        plan: PlanSummary,
-        has_changed: bool,
-    ) -> Response:
-        values = {"plan": plan, "wanted": wanted.params(), "has_changed": has_changed}
-        return self._show(request, visitor, view, "change/plan.html", 409 if has_changed else 200, **values)
-
-    def _forms(
-        self,
-        request: Request,
-        visitor: Visitor,
-        view: GroupView,
-        fields: Mapping[str, str],
-        problem: InvalidUsage | None = None,
-        place: str = "",
-    ) -> Response:
+    def _forms(self, asked: _Asked, problem: InvalidUsage | None = None, place: str = "") -> Response:
+        view = asked.view
         return self._show(
-            request,
-            visitor,
-            view,
+            asked,
             "change/forms.html",
             200 if problem is None else 400,
-            fields=dict(fields),
+            fields=dict(asked.fields),
             problem="" if problem is None else str(problem),
             place=place,
             queues=[one.name for one in view.queues[:MOST_LISTED]],
@@ -392,19 +353,17 @@ class ChangePages:
             clients=[one.client_id for one in view.members[:MOST_LISTED]],
         )
 
-    def _show(
-        self, request: Request, visitor: Visitor, view: GroupView, template: str, status: int = 200, **values: object
-    ) -> Response:
+    def _show(self, asked: _Asked, template: str, status: int = 200, **values: object) -> Response:
         """Render a page of a group with a new token for each of its forms."""
-        tokens = self._gate.tokens
+        tokens, visitor = self._gate.tokens, asked.visitor
         return self._render(
-            request,
+            asked.request,
             template,
             status,
-            view=view,
-            group=view.summary,
+            view=asked.view,
+            group=asked.view.summary,
             new_token=lambda: tokens.new(visitor.session_id),
-            by=by_of(visitor),
+            by=asked.by,
             administers=not visitor.rights.lack("administrator"),
             **values,
         )
@@ -451,8 +410,3 @@ def _deletion_of(view: GroupView, fields: Mapping[str, str]) -> str:
     if view.members:
         raise InvalidUsage(f"the group has members, such as {view.members[0].client_id}; it must be empty")
     return reason_of(fields)
-
-
-def by_of(visitor: Visitor) -> str:
-    """Return the name of the operator for the record, like ``mia@10.0.0.7 via page``."""
-    return f"{visitor.name}@{visitor.address or 'unknown'} via page"

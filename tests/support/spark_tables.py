@@ -1,4 +1,4 @@
-"""The Delta sink of Spark, for rows that Spark has; the ledger has `wakeroll_pipeline.sinks.arrow_sink`."""
+"""Rows of Spark in Delta tables, appended by Spark."""
 
 from pyspark.sql import DataFrame
 
