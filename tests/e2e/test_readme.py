@@ -474,6 +474,8 @@ def test_the_tutorial_is_followed_to_its_end(up: Path, tmp_path: Path):
                     state=lambda command=command: terminal.run(command),
                 )
     assert answered == ANSWERS.keys()
+    page = re.findall(r"the page: (http://\S+?)/?\s", (up.parent / "up.log").read_text())[0]
+    assert status_of(f"{page}/groups/tutorial")[0] == 200
 
 
 def status_of(url: str) -> tuple[int, str]:

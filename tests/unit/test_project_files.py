@@ -43,6 +43,16 @@ def test_public_ci_runs_what_ci_runs_here():
     assert {"lint", "test", "docs", "dist", "audit"} <= {command.split()[1] for command in commands(WORKFLOWS[0])}
 
 
+def test_public_ci_installs_the_programs_that_ci_installs_here():
+    """Tests that need one of them are skipped without it."""
+    found = [
+        re.findall(r"--no-install-recommends ([\w -]+)", path.read_text(encoding="utf-8"))
+        for path in (ROOT / ".ci" / "run", WORKFLOWS[0])
+    ]
+
+    assert found[0] == found[1] != []
+
+
 def test_the_matrix_begins_with_the_oldest_python_and_java():
     matrix = workflow("ci.yml")["jobs"]["unit"]["strategy"]["matrix"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
