@@ -7,7 +7,7 @@
 .NOTPARALLEL:
 
 # The first Python that can create the environment; if none can, prerequisites.py prints what `python3` lacks.
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && \
 	{ command -v "$$python"; exit; }; done; echo python3)
 
