@@ -1,13 +1,13 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test test-operate test-container test-kube image simulate exhaustive bench soak screenshots manifests lint check audit clean jars
+.PHONY: help setup run test test-operate test-container test-kube image simulate exhaustive bench soak screenshots manifests lint lint-github check audit docs dist release clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
 
 # The first Python that can create the environment; if none can, prerequisites.py prints what `python3` lacks.
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && \
 	{ command -v "$$python"; exit; }; done; echo python3)
 
@@ -20,6 +20,8 @@ export PIP_USER := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 OURS := .venv/bin/python
+# The versions that are tested; with /dev/null, pip installs the newest ones.
+CONSTRAINTS ?= constraints.txt
 # Python compiles each module at its first import; compiling all of them here would take half a minute.
 PIP := $(OURS) -m pip install --no-compile
 OR_SAY_SO := || { echo "setup: pip did not install every package (see above); check the network, then repeat the command." >&2; exit 1; }
@@ -75,12 +77,32 @@ lint: .venv/.installed-dev ## check style and types
 	$(OURS) -m ruff check .
 	$(OURS) -m ruff format --check .
 	$(OURS) -m mypy
+	@$(MAKE) --no-print-directory lint-github
+
+# GitHub's schemas are part of the package, so this needs no network.
+lint-github: .venv/.installed-dev
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[bf]*.yml
 
 check: lint ## check style and types, and run the quick tests; required before a commit
 	$(OURS) -m pytest -q $(SIDE_BY_SIDE) tests/unit tests/scenarios tests/architecture
 
 audit: .venv/.installed .audit/.installed ## write a bill of materials to dist/, look for known vulnerabilities
 	@.audit/bin/python deploy/audit.py $(ARGS)
+
+docs: .venv/.installed-dev ## build the site of the documentation into dist/docs; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 $(OURS) -m mkdocs build
+	@echo "the site: dist/docs/index.html"
+
+dist: .venv/.installed-dev ## build wheel and sdist of the last commit into dist/, twice, and compare them
+	@$(OURS) deploy/release.py dist $(ARGS)
+
+release: .venv/.installed-dev ## make the commit, files and tag of a release; pushes nothing: VERSION=0.2.0
+	@$(OURS) deploy/release.py prepare "$(VERSION)"
+	@$(OURS) deploy/release.py dist
+	@$(MAKE) --no-print-directory audit
+	@$(OURS) deploy/release.py tag
 
 clean: ## delete the environment, JARs, data and checkpoints of this checkout
 	rm -rf .venv .audit .wakeroll .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
@@ -113,16 +135,16 @@ endif
 	@pwd -P > $@
 
 .venv/.installed: .venv/.made pyproject.toml constraints.txt
-	@$(PIP) --constraint constraints.txt --editable '.[spark,serve]' $(OR_SAY_SO)
+	@$(PIP) --constraint $(CONSTRAINTS) --editable '.[spark,serve]' $(OR_SAY_SO)
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	@$(PIP) --constraint constraints.txt --editable '.[quality,sql,sql-spark,s3,oidc]' --group dev $(OR_SAY_SO)
+	@$(PIP) --constraint $(CONSTRAINTS) --editable '.[quality,sql,sql-spark,s3,oidc]' --group dev --group docs $(OR_SAY_SO)
 	@touch $@
 
 # An environment of its own: what looks for vulnerabilities is no part of what is looked at.
 .audit/.installed: .venv/.made constraints.txt
 	@rm -rf .audit
 	@$(OURS) -m venv .audit
-	@.audit/bin/python -m pip install --quiet --no-compile --constraint constraints.txt pip-audit cyclonedx-bom $(OR_SAY_SO)
+	@.audit/bin/python -m pip install --quiet --no-compile --constraint $(CONSTRAINTS) pip-audit cyclonedx-bom $(OR_SAY_SO)
 	@touch $@

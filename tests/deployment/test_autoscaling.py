@@ -14,7 +14,7 @@ from wakeroll_model.config import FORGET_MS
 
 EXAMPLES = FOLDER / "autoscaling"
 GROUP = {"deployment": "wakeroll", "group": "billing"}
-TABLES = (FOLDER.parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
+TABLES = (FOLDER.parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
 """Its tables of metrics are compared with the code by another test."""
 
 

@@ -41,8 +41,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
 PATIENCE_S = 120.0
 MORNING_MS = 1_782_874_800_000
 """2026-07-01T03:00:00Z."""
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^wakeroll (?:reset-offsets|configure|import-offsets) .*$", README, flags=re.MULTILINE)
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorial-operators.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^wakeroll (?:reset-offsets|configure|import-offsets) .*$", PAGE, flags=re.MULTILINE)
 
 
 class Reader:

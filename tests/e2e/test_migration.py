@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
 
 PATIENCE_S = 120.0
 OF_A_QUEUE = 30
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorial-operators.md").read_text(encoding="utf-8")
 
 Offsets = dict[int, list[int]]
 """Queue number -> offsets of the messages that were received."""
@@ -210,7 +210,7 @@ def test_the_observer_routes_an_imported_topic_and_mirrors_the_group(
     queue = Queue(topic, "", 0)
     assert kafka.write({group_id: {queue: 7}}) == {}
     where = ["--bootstrap", connection.bootstrap, "--prefix", connection.topics.prefix]
-    words = re.search(r"^wakeroll (observe --mirror-offsets billing) ", README, flags=re.MULTILINE)[1].split()
+    words = re.search(r"^wakeroll (observe --mirror-offsets billing) ", PAGE, flags=re.MULTILINE)[1].split()
     command = [group_id if word == "billing" else word for word in words]
 
     with Child(

@@ -1,4 +1,4 @@
-"""The README is the front door: every command in it is run here, as it stands, in this checkout."""
+"""README and tutorials are the front door: every command in them is run here, as it stands, in this checkout."""
 
 import base64
 import json
@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import textwrap
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.running_processes import run_process
 from tests.support.systems.fleet import make_topic
+from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, EpochMs
 from wakeroll.connection import Connection
@@ -32,15 +32,31 @@ from wakeroll_pipeline.settings import Settings
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("tutorial*.md")))
+README, TUTORIAL = ROOT / "README.md", DOCS / "tutorial.md"
+WORDS = 900
+"""Most words of the README."""
 WAKEROLL = Path(sys.executable).with_name("wakeroll")
 PATIENCE_S = 900.0
 
 QUESTION = "select trigger, count(*) as times, sum(moved) as moved from rebalances group by trigger"
 RUN_BY_A_TEST = {
     "make run",
+    'make run ARGS="--kafka"',  # in test_kafka_demo.py, by `make test-operate`
     "make test",  # which is what runs this
-    "wakeroll up",
+    # in the order of docs/tutorial.md, by the test that follows it
+    "wakeroll up --serve",
+    "python orders.py 127.0.0.1:9092 &",
+    "python billing.py 127.0.0.1:9092 c1 > c1.log &",
+    "python billing.py 127.0.0.1:9092 c2 > c2.log &",
+    "wakeroll describe billing",
+    "kill -9 $!",
+    "tail -n 3 c1.log",
+    "wakeroll happened billing --since 5m",
+    "wakeroll explain billing orders-3",
+    "wakeroll what-if --group billing --add 2 --strategy SPREAD --strategy BALANCED",
+    "kill $(jobs -p)",
     # these four in test_outages.py, by `make test-operate`
     "wakeroll observe --bootstrap host:9092",
     "wakeroll run --bootstrap host:9092",
@@ -72,8 +88,8 @@ RUN_BY_A_TEST = {
 }
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, page: Path) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -82,11 +98,18 @@ def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProce
     return run_process(arguments, without=given, patience_s=PATIENCE_S, **{"COLUMNS": "120", **environment})
 
 
-def test_every_command_of_the_readme_is_one_that_a_test_runs():
-    """A command that is added to the README must be added here too, with a test that runs it."""
-    lines = [line.partition(" #")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+def test_every_command_of_the_readme_and_the_tutorials_is_one_that_a_test_runs():
+    """A command that is added to one of them must be added here too, with a test that runs it."""
+    lines = [
+        line.partition(" #")[0].strip() for page in PAGES for block in blocks("sh", page) for line in block.splitlines()
+    ]
 
     assert {line.removeprefix(".venv/bin/") for line in lines if line} == RUN_BY_A_TEST
+
+
+def test_the_readme_is_short():
+    """A visitor decides within minutes; what takes longer stands in the docs."""
+    assert len(README.read_text(encoding="utf-8").split()) <= WORDS
 
 
 @pytest.fixture(scope="module")
@@ -207,12 +230,12 @@ def test_a_question_of_ones_own_is_answered(story: str, ask: Callable[..., str])
     assert re.search(r"^│ expire +│ +1 │ +4 │$", ask("sql", QUESTION), flags=re.MULTILINE)
 
 
-def test_the_readmes_sql_says_who_owned_a_queue(story: str, engine: SparkSession):
+def test_the_tutorials_sql_says_who_owned_a_queue(story: str, engine: SparkSession):
     """The question that no other coordinator can answer."""
     assert story
     spark = engine.newSession()
     open_views(spark, Settings(home=str(ROOT / ".wakeroll/demo")).warehouse)
-    rows = spark.sql(blocks("sql")[0]).collect()
+    rows = spark.sql(blocks("sql", DOCS / "tutorial-data.md")[0]).collect()
     events = spark.sql(
         "select topic, partition, offset, at_ms, key, value from events order by topic, partition, offset"
     ).collect()
@@ -324,26 +347,27 @@ def orders(up: Path) -> Connection:
     return connection
 
 
-def example(number: int, connection: Connection) -> str:
-    """Return one of the README's programs as it stands, but for the broker's address."""
-    return textwrap.dedent(blocks("python")[number]).replace("localhost:9092", connection.bootstrap)
+def example(page: Path, words: str, connection: Connection) -> str:
+    """Return the only program of a page with these words as it stands, but for the broker's address."""
+    [program] = [program for program in blocks("python", page) if words in program]
+    return program.replace("localhost:9092", connection.bootstrap)
 
 
-def test_the_readmes_fetch_returns_what_its_producer_sent(orders: Connection):
-    program = example(2, orders) + "print([message.value() for message in messages], next_offset)"
+def test_the_tutorials_fetch_returns_what_its_producer_sent(orders: Connection):
+    program = example(TUTORIAL, ".fetch(", orders) + "print([message.value() for message in messages], next_offset)"
 
     said = run(sys.executable, "-c", program)
 
     assert said.stdout == "[b'...'] 1\n", said.stderr
 
 
-def test_the_readmes_handler_is_called(up: Path, orders: Connection):
+def test_the_tutorials_handler_is_called(up: Path, orders: Connection):
     producer = orders.producer()
     producer.produce("orders", b"an order for the handler")
     producer.flush(30)
     application = Child(
         "handler",
-        [sys.executable, "-u", "-c", example(1, orders).replace('"billing"', '"handling"')],
+        [sys.executable, "-u", "-c", example(TUTORIAL, "handle, workers=8", orders).replace('"billing"', '"handling"')],
         log=up / "handler.log",
         folder=ROOT,
     )
@@ -391,7 +415,10 @@ def test_the_readmes_application_consumes(up: Path, orders: Connection, engine: 
     producer.produce("orders", b"the first order")
     producer.flush(30)
     application = Child(
-        "example", [sys.executable, "-u", "-c", example(0, orders)], log=up / "example.log", folder=ROOT
+        "example",
+        [sys.executable, "-u", "-c", example(README, "for message in consumer", orders)],
+        log=up / "example.log",
+        folder=ROOT,
     )
     with application:
         application.wait_until(lambda: "the first order" in application.log_tail(), PATIENCE_S)
@@ -399,6 +426,56 @@ def test_the_readmes_application_consumes(up: Path, orders: Connection, engine: 
         spark = engine.newSession()
         open_views(spark, Settings(home=str(up)).warehouse)
         application.wait_until(lambda: spark.table("groups").where("group_id = 'billing'").collect(), PATIENCE_S)
+
+
+ANSWERS = {
+    "describe": r"parcels-\d +c1\b(?s:.*)parcels-\d +c2\b(?s:.*)c1 +3 (?s:.*)c2 +3 ",
+    "happened": r"c2: died \(SIGKILL\)",
+    "explain": r"parcels-3 of tutorial is owned by c1",
+    "what-if": r"strategy +│.*│ SPREAD +│ BALANCED",
+}
+"""What the commands of the tutorial answer in the end: the tables have it a few seconds later."""
+
+
+def test_the_tutorial_is_followed_to_its_end(up: Path, tmp_path: Path):
+    """In one terminal, in the page's order; its topic and group have other names than those of other tests here."""
+    status = read_status(up)
+    assert status is not None
+    text = TUTORIAL.read_text(encoding="utf-8").partition("\n## 3. ")[2].partition("\n## Handlers")[0]
+    names = {'"orders"': '"parcels"', "orders-3": "parcels-3", '"billing"': '"tutorial"', "billing ": "tutorial "}
+    for old, new in (names | {"127.0.0.1:9092": status.bootstrap}).items():
+        text = text.replace(old, new)
+    text = text.replace("--group billing", "--group tutorial").replace("explain billing", "explain tutorial")
+    text = re.sub(r"describe billing$", "describe tutorial", text, flags=re.MULTILINE)
+    text = text.replace(".venv/bin/python", sys.executable).replace(".venv/bin/wakeroll", str(WAKEROLL))
+    programs = re.findall(r"`(\w+\.py)`[^`]*?```python\n(.*?)```", text, flags=re.DOTALL)
+    assert [name for name, _ in programs] == ["orders.py", "billing.py"]
+    for name, program in programs:
+        (tmp_path / name).write_text(program, encoding="utf-8")
+    answered = set()
+    with Terminal(tmp_path, COLUMNS="200", WAKEROLL_HOME=str(up)) as terminal:
+        for line in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL):
+            for command in line.splitlines():
+                if not command.startswith(str(WAKEROLL)):
+                    if command.startswith("tail"):  # as soon as c1 has handled messages of all six queues
+                        everything = "sed -n 's/^c1 \\([0-9]\\).*/\\1/p' c1.log | sort -u | tr -d '\\n'"
+                        wait_until(
+                            lambda everything=everything: terminal.run(everything) == "012345", "c1 has all queues"
+                        )
+                    said = terminal.run(command)
+                    assert said.startswith("c1 ") or not command.startswith("tail"), said
+                    continue
+                name = command.split()[1]
+                answered.add(name)
+                wait_until(
+                    lambda command=command, name=name: re.search(ANSWERS[name], terminal.run(command), re.MULTILINE),
+                    command,
+                    patience_s=PATIENCE_S,
+                    state=lambda command=command: terminal.run(command),
+                )
+    assert answered == ANSWERS.keys()
+    page = re.findall(r"the page: (http://\S+?)/?\s", (up.parent / "up.log").read_text())[0]
+    assert status_of(f"{page}/groups/tutorial")[0] == 200
 
 
 def status_of(url: str) -> tuple[int, str]:

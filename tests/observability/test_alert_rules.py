@@ -27,7 +27,7 @@ from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 
 ROOT = Path(__file__).parents[2]
 STORIES = Path(__file__).with_name("alerts.test.yml")
-PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 OF_THE_CLIENT = re.compile(r"(wakeroll_jvm_)?process_\w+")
@@ -41,7 +41,7 @@ def promtool(*arguments: str) -> tuple[int, str]:
 
 
 def documented(chapter: str) -> list[tuple[str, ...]]:
-    """Return the rows of the tables of a chapter of docs/operations.md, without their heads."""
+    """Return the rows of the tables of a chapter of docs/metrics.md, without their heads."""
     [text] = re.findall(rf"^### {chapter}\n(.*?)(?=^##)", PAGE, flags=re.MULTILINE | re.DOTALL)
     rows = (
         tuple(cell.strip() for cell in re.split(r" \| ", line.strip("| ")))

@@ -1,5 +1,6 @@
 """The wheel: each file that the code opens is in it, and nothing that takes a name of somebody else's module."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -86,9 +87,9 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: zipfile.ZipFile):
 
 def test_the_wheel_takes_no_foreign_name(wheel: zipfile.ZipFile):
     """Most applications of machine learning have a module `model` or `pipeline`: what is installed has other names."""
-    names = {name.partition("/")[0] for name in wheel.namelist()}
+    names = {re.sub(r"(?<=-)[0-9.]+(?=[.]dist-info$)", "…", name.partition("/")[0]) for name in wheel.namelist()}
 
-    assert names == {"wakeroll", "wakeroll_model", "wakeroll_pipeline", "wakeroll-0.1.0.dist-info"}
+    assert names == {"wakeroll", "wakeroll_model", "wakeroll_pipeline", "wakeroll-….dist-info"}
 
 
 def test_an_application_may_have_modules_named_as_our_folders(tmp_path: Path, wheel: zipfile.ZipFile):

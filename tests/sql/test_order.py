@@ -275,8 +275,8 @@ def queries_of(path: str) -> list[str]:
     return re.findall(r"```sql\n(.*?)```", (ROOT / path).read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def test_the_query_of_the_readme_answers_in_the_order_of_decisions(asked, story):
-    [query] = [query for query in queries_of("README.md") if "from assignments" in query]
+def test_the_query_of_the_tutorial_answers_in_the_order_of_decisions(asked, story):
+    [query] = [query for query in queries_of("docs/tutorial-data.md") if "from assignments" in query]
 
     owners = [row.client_id for row in asked.sql(query).collect()]
 

@@ -74,19 +74,26 @@ def demo(
         bool, typer.Option("--serve", help="At the end, serve the web page of the demo's tables until Ctrl-C.")
     ] = False,
     serve_port: ServePort = PORT,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Show groups of Kafka's own instead, and the record of watch-kafka.")
+    ] = False,
 ) -> None:
     """Show a hand-over: three consumers join, one is killed, no message is lost, and SQL shows who owned what.
 
     Ctrl-C stops everything; the exit code is then 130, because the demo did not reach its end. After SIGTERM it is 0.
     """
     from wakeroll_pipeline.local.demo import STOPPED, run_demo
+    from wakeroll_pipeline.local.kafka_demo import Page, run_kafka_demo
 
     if serve:
         refuse_unusable_port(serve_port)
     settings = deployment.settings(checkpoints=checkpoints)
     _require_jars(settings)
     stop = StopSignals()
-    code = run_demo(settings, stop.asked, serve_port if serve else None)
+    if kafka:
+        code = run_kafka_demo(settings, stop.asked, Page(serve_port if serve else 0, stays=serve))
+    else:
+        code = run_demo(settings, stop.asked, serve_port if serve else None)
     raise typer.Exit(0 if code == STOPPED and stop.number == signal.SIGTERM else code)
 
 

@@ -58,6 +58,44 @@ inner join events
 where decisions.kind = 'assignment' and events.type = 'heartbeat'
 """
 
+WHO_OWNED_IN_KAFKA = """
+select
+    assignments.group_id as "group",
+    coalesce(client_id, '(nobody)') as owner,
+    strftime(timestamp_millis(from_ms), '%H:%M:%S.%g') as since,
+    epoch,
+    how
+from assignments
+where concat(topic, '-', queue_id) = $queue and group_id = $group_id
+order by era, seq
+"""
+
+WHY_REBALANCED = """
+select group_id as "group", trigger, count(*) as rebalances, sum(moved) as moved
+from rebalances
+group by group_id, trigger
+order by group_id, rebalances desc, trigger
+"""
+
+HOW_LONG_UNOWNED = """
+select
+    group_id as "group",
+    count(*) as handovers,
+    max(assigned_ms - released_ms) as longest_without_owner_ms
+from handovers
+where assigned_ms is not null
+group by group_id
+order by group_id
+"""
+
+
+def show_kafka_answers(settings: Settings, queue: str, group: str, out: Console) -> None:
+    """Query the tables of watched groups: each rebalance, the owners of a queue, the time that queues had no owner."""
+    with duck_ledger(settings.warehouse) as ledger:
+        _show(ledger, out, "SQL: why did each group rebalance?", WHY_REBALANCED)
+        _show(ledger, out, f"SQL: who owned {queue} of {group}?", WHO_OWNED_IN_KAFKA, group_id=group, queue=queue)
+        _show(ledger, out, "SQL: how long had queues no owner?", HOW_LONG_UNOWNED)
+
 
 def show_answers(settings: Settings, group: str, queue: str, out: Console) -> None:
     """Query the tables and print the owners of a queue, the moves of each rebalance, the rejections and latencies."""
