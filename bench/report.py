@@ -10,6 +10,7 @@ from bench import (
     core,
     failover,
     group_changes,
+    kafka_watch,
     ledger_questions,
     page_load,
     path_latency,
@@ -32,6 +33,7 @@ BENCHES: tuple[Bench[Any], ...] = (
     ledger_questions.LONG_BENCH,
     soak_run.BENCH,
     failover.BENCH,
+    kafka_watch.BENCH,
 )
 """All measurements, in the order of their chapters."""
 

@@ -23,6 +23,7 @@ SMALL = {
     "ledger_questions": ("--sizes", "1500,3000", "--groups", "20", "--spark-up-to", "1500"),
     "long_ledgers": ("--sizes", "1500,3000", "--groups", "20"),
     "failover": ("--kills", "1", *SHORT),
+    "kafka_watch": ("--groups", "100", "--rate", "1000", *SHORT),
 }
 """Measurement -> options; `test_bench.py`, `test_page_load.py` and `test_soak.py` run the others."""
 
