@@ -193,7 +193,11 @@ class _Deletion:
         ledger.in_bounded_memory(lambda: self._connection.execute(f"create or replace temporary table gone as {query}"))
 
     def carry_out(self, rewriting: Rewriting) -> None:
-        """Replace the files that have such rows."""
+        """Replace the files that have such rows.
+
+        Raises:
+            NotRewritten: the table must not lose rows.
+        """
         ends, last_ms = self._ends()
         if not ends:
             return

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial, wraps
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -157,9 +157,7 @@ class ChangePages:
     @_preview("administrator", "settings")
     def review(self, asked: _Asked) -> Response:
         """Show which settings would change."""
-        settings = settings_of(asked.fields)
-        if not settings:
-            raise InvalidUsage("no setting is named; fill in the settings that you want to change")
+        settings = _settings_in(asked.fields)
         present = {one.name: one.value for one in asked.view.settings}
         values = {name: asked.fields[name].strip() for name in settings}
         changes = [(name, present.get(name, "-"), value) for name, value in values.items()]
@@ -195,9 +193,7 @@ class ChangePages:
     @_change("administrator", "settings")
     def configure(self, asked: _Asked) -> _Begun:
         """Change settings."""
-        settings = settings_of(asked.fields)
-        if not settings:
-            raise InvalidUsage("no setting is named")
+        settings = _settings_in(asked.fields)
         named = ", ".join(f"{name} = {asked.fields[name].strip()[:100]}" for name in settings)
         return f"change settings: {named}", partial(self._work.configure, asked.group_id, settings, asked.by)
 
@@ -399,6 +395,17 @@ def _member_of(view: GroupView, client_id: str) -> MemberRow:
             return one
     known = ", ".join(one.client_id for one in view.members[:5]) or "none"
     raise InvalidUsage(f"the client {client_id!r} is no member; members: {known}")
+
+
+def _settings_in(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that a form names.
+
+    Raises:
+        InvalidUsage: it names none.
+    """
+    if settings := settings_of(fields):
+        return settings
+    raise InvalidUsage("no setting is named; fill in the settings that you want to change")
 
 
 def _deletion_of(view: GroupView, fields: Mapping[str, str]) -> str:
