@@ -1,4 +1,4 @@
-"""What `wakeroll repair` finds, as its plan has it, and its answer as JSON."""
+"""The findings of `wakeroll repair`: its plan, and its answer as JSON."""
 
 from datetime import date
 from typing import Literal
