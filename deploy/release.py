@@ -103,11 +103,13 @@ def _released(text: str, version: str) -> str:
     """Return the changelog with the unreleased changes under their version."""
     changes = text.partition("\n## Unreleased\n")[2].partition("\n## ")[0]
     found = re.findall(r"^### (.+)$", changes, flags=re.MULTILINE)
-    if not changes.strip() or found != [name for name in SECTIONS if name in found] or not found:
+    if not found or found != [name for name in SECTIONS if name in found]:
         raise NotReleased(
             f"the part Unreleased of CHANGELOG.md has the headings {found}; it must have some of "
             f"{', '.join(f'### {name}' for name in SECTIONS)}, in this order"
         )
+    if loose := changes.partition("### ")[0].strip():
+        raise NotReleased(f"a change in CHANGELOG.md has no heading: {loose.splitlines()[0][:80]!r}; move it below one")
     today = datetime.datetime.now(datetime.UTC).date()
     return text.replace("\n## Unreleased\n", f"\n## Unreleased\n\n## {version} ({today})\n", 1)
 

@@ -1,4 +1,4 @@
-"""The findings of `wakeroll repair`, for its plan and for its answer as JSON."""
+"""The findings of `wakeroll repair`: its plan, and its answer as JSON."""
 
 from datetime import date
 from typing import Literal

@@ -119,7 +119,7 @@ def secret_in(path: Path, what: str) -> str:
     Kubernetes gives a mounted secret to the group of the pod.
 
     Raises:
-        InvalidUsage: it cannot be read, or every user of the machine may read it; the message has `what` it is.
+        InvalidUsage: it cannot be read, or every user of the machine may read it; the message has `what`.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
