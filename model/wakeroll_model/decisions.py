@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from wakeroll_model.events import About, Ahead, FilterType, Mode, Policy
-from wakeroll_model.queue import ClientId, GroupId, InstanceId, Queue
+from wakeroll_model.queue import ClientId, GroupId, InstanceId, Queue, Slice, Slices
 
 Epoch = Annotated[int, Meta(description="epoch of the group; never decreases")]
 ShardName = Annotated[str, Meta(description="shard that made the decision: topic-partition.era, such as groups-3.1")]
@@ -102,8 +102,31 @@ class Decision(Struct, kw_only=True, tag_field="kind"):
     cause: Cause = Cause("", 0, 0)
 
 
+class Done(Struct, frozen=True, omit_defaults=True):
+    """How far a former slice of a partition is processed, beyond the start of the queue that has its messages now."""
+
+    slices: Annotated[Slices, Meta(description="number of slices that the partition was cut into; 1 if it was not")]
+    slice: Slice
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1, description="every message of that slice below it is processed")]
+    leader_epoch: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=2**31 - 1,
+                description="Kafka's leader epoch of the message before the offset: messages of a later one are other "
+                "messages, in a log that has lost its tail; absent if not known",
+            ),
+        ]
+        | None
+    ) = None
+
+
 class Start(Struct, frozen=True, omit_defaults=True):
-    """Where to start reading a queue: an offset, or a policy to resolve."""
+    """Where to start reading a queue: an offset, or a policy to resolve.
+
+    If both are set, it is the lower one: no offset is committed for a part of the queue.
+    """
 
     offset: Annotated[int | None, Meta(description="offset of the next message to read; null if a policy applies")] = (
         None
@@ -123,6 +146,13 @@ class Start(Struct, frozen=True, omit_defaults=True):
         tuple[Ahead, ...],
         Meta(description="messages from the offset on that are processed: those below each of these that match it"),
     ] = ()
+    done: Annotated[
+        tuple[Done, ...],
+        Meta(
+            description="messages from the start on that are processed: those of these former slices, below its offset"
+        ),
+    ] = ()
+    """Empty below feature level 5."""
 
 
 class OtherFilter(Struct, frozen=True, omit_defaults=True):
@@ -184,6 +214,11 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
         Meta(description="true if the group is paused: no message is handed out; absent otherwise"),
     ] = UNSET
     """Present from feature level 4 on."""
+    slices: Annotated[
+        dict[str, int] | UnsetType,
+        Meta(description="number of slices of each topic of this member that is cut into slices; absent if none is"),
+    ] = UNSET
+    """Present from feature level 5 on. The member tells its `slice_by` in each heartbeat while it is present."""
 
 
 class Fenced(Decision, kw_only=True, tag="fenced"):

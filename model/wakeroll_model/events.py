@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType
 
 from wakeroll_model import config
-from wakeroll_model.queue import BrokerName, ClientId, GroupId, InstanceId, Queue, QueueId, Room, TopicName
+from wakeroll_model.queue import BrokerName, ClientId, GroupId, InstanceId, Queue, QueueId, Room, Slices, TopicName
 from wakeroll_model.retry_topics import DELAYS_S
 
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -157,6 +157,19 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
         ),
     ] = False
     """Read from feature level 4 on."""
+    slice_by: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"\A(|(header|function):[ -~]{1,240})\Z",
+                description="by what the client cuts partitions into slices: empty: by the key; header:NAME: by that "
+                "header; function:NAME: by a function of the application; absent: as in the heartbeat before of this "
+                "instance, and if it has never told it, the client does not know slices",
+            ),
+        ]
+        | None
+    ) = None
+    """Read from feature level 5 on."""
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
@@ -310,6 +323,18 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
     settle_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | UnsetType = UNSET
     revoke_timeout_ms: Duration | UnsetType = UNSET
     max_members: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+    slices: (
+        Annotated[
+            dict[TopicName, Slices],
+            Meta(
+                min_length=1,
+                max_length=config.MAX_TOPICS,
+                description="topic -> number of slices of each of its partitions; unnamed topics keep theirs",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    """Read from feature level 5 on."""
     by: Annotated[str, Meta(max_length=255, description="name of the operator, for the record")] = ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 FIRST = 1
 """Level of a shard whose log has no `level` record: the behaviour of release 0.1."""
-NEWEST = 4
+NEWEST = 5
 """Newest level that this release knows."""
 
 CHANGES: Mapping[int, str] = {
@@ -28,10 +28,11 @@ CHANGES: Mapping[int, str] = {
     "heartbeats list calls that have lasted long; "
     "members subscribe the topics whose names match a pattern, which an observer evaluates; "
     "a member whose application has not chosen a strategy agrees with that of the running group",
+    5: "a group may cut the partitions of a topic into slices, which are assigned like queues (`configure --slices`)",
 }
 """Level -> what is new in it."""
 
-STATE_VERSIONS: Mapping[int, int] = {1: 4, 2: 5, 3: 6, 4: 7}
+STATE_VERSIONS: Mapping[int, int] = {1: 4, 2: 5, 3: 6, 4: 7, 5: 8}
 """Level -> version of the states of shards at this level. The release before this one reads version 4, so a deployment
 can return to it until its level is raised."""
 

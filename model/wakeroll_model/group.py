@@ -40,11 +40,14 @@ class GroupSettings(Struct, array_like=True):
     settle_ms: int = config.SETTLE_MS
     revoke_timeout_ms: int = config.REVOKE_TIMEOUT_MS
     max_members: int = config.MAX_MEMBERS
+    slices: dict[str, int] = {}
+    """Topic -> number of slices of its partitions, if it is above 1."""
 
     @property
     def bytes(self) -> int:
         """Size of the settings whose size an operator chooses, in bytes of JSON."""
-        return len(_encode(self.strategy_params)) if self.strategy_params else 0
+        params = len(_encode(self.strategy_params)) if self.strategy_params else 0
+        return params + len(_encode(self.slices)) if self.slices else params
 
 
 class Revocation(Struct, array_like=True):
@@ -127,6 +130,9 @@ class Member(Struct, array_like=True, kw_only=True):
     """Regular expression of topics that it subscribes; empty if there is none, and below feature level 4."""
     matched: list[str] = []
     """Topics in `subscriptions` that it has by its pattern only, sorted."""
+    slice_by: str | None = None
+    """By what it cuts partitions into slices, as heartbeats tell it; None if it does not know slices, and below feature
+    level 5."""
 
     @property
     def first_start(self) -> Start:

@@ -188,6 +188,9 @@ def _configure(turn: Turn, event: Configure) -> Outcome:
     group = turn.group
     named: dict[str, Any] = {} if event.profile is UNSET else dict(PROFILES[event.profile])
     named |= {name: value for name in group.settings.__struct_fields__ if (value := getattr(event, name)) is not UNSET}
+    if event.slices is not UNSET:
+        slices = group.settings.slices | event.slices
+        named["slices"] = {topic: number for topic, number in sorted(slices.items()) if number > 1}
     settings = structs.replace(group.settings, **named)
     if settings.session_timeout_ms < BEATS_PER_SESSION * settings.heartbeat_ms:
         detail = (

@@ -1,6 +1,6 @@
 """Queues, and the names of groups, clients and topics."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -14,22 +14,37 @@ TopicName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._%|-]{1,249}\Z", descript
 # Printable ASCII, so that Python's order of strings is Java's.
 BrokerName = Annotated[str, Meta(pattern=r"\A[ -~]{0,255}\Z", description="broker of a queue; empty for Kafka")]
 QueueId = Annotated[int, Meta(ge=0, le=2**31 - 1, description="number of the queue in its topic, from 0")]
+Slices = Annotated[
+    Literal[1, 2, 4, 8, 16, 32, 64],
+    Meta(description="number of slices that the partition is cut into; 1 (or absent) if it is not cut"),
+]
+Slice = Annotated[int, Meta(ge=0, le=63, description="number of the slice, from 0; below `slices`")]
 Room = Annotated[str, Meta(max_length=255, description="rack or machine room; empty if not known")]
 
 
-class Queue(Struct, frozen=True, order=True):
-    """A queue: for Kafka a partition of a topic, for RocketMQ a queue of a topic on a broker.
+class Queue(Struct, frozen=True, order=True, omit_defaults=True):
+    """A queue: for Kafka a partition of a topic, for RocketMQ a queue of a topic on a broker; or a slice of one.
 
-    Queues sort as RocketMQ's `MessageQueue.compareTo` does: by topic, broker, then number.
+    Queues sort as RocketMQ's `MessageQueue.compareTo` does: by topic, broker, then number. Slices follow their queue.
     """
 
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
+    slices: Slices = 1
+    slice: Slice = 0
+
+    @property
+    def whole(self) -> "Queue":
+        """The queue that this is a slice of; the queue itself if it is not cut."""
+        return self if self.slices == 1 else Queue(self.topic, self.broker, self.queue_id)
 
     @property
     def key(self) -> str:
-        """The key of the queue's records: ``topic@queue_id``, or ``topic@broker@queue_id`` with a broker."""
+        """The key of the queue's records: ``topic@queue_id``, or ``topic@broker@queue_id`` with a broker.
+
+        A slice has the key of the whole queue: arrivals, pulls and wakes are about whole queues.
+        """
         return "@".join(part for part in (self.topic, self.broker, str(self.queue_id)) if part)
 
     @classmethod
@@ -44,5 +59,6 @@ class Queue(Struct, frozen=True, order=True):
         return f"Queue({self})"
 
     def __str__(self) -> str:
-        """Return the name for people: ``orders-3``, or ``orders@broker-a-3``."""
-        return f"{self.topic}@{self.broker}-{self.queue_id}" if self.broker else f"{self.topic}-{self.queue_id}"
+        """Return the name for people: ``orders-3``, ``orders@broker-a-3``, or ``orders-3/5of8`` of a slice."""
+        name = f"{self.topic}@{self.broker}-{self.queue_id}" if self.broker else f"{self.topic}-{self.queue_id}"
+        return name if self.slices == 1 else f"{name}/{self.slice}of{self.slices}"

@@ -1,8 +1,10 @@
 """Records: a record of a control topic is decoded into an event, or rejected by the rule that it breaks."""
 
 import base64
-from collections.abc import Collection, Mapping
-from typing import Any, Union, get_args
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, structs
@@ -17,23 +19,30 @@ from wakeroll_model.events import (
     UNREADABLE,
     About,
     AnyEvent,
+    Arrival,
+    Cancel,
+    Commit,
     Configure,
     Delete,
     Event,
+    Failures,
     Heartbeat,
     Inspect,
     KeyChange,
     Kick,
     Level,
+    Lock,
     Matches,
     Pause,
     Pull,
     Report,
+    Reset,
     Route,
+    Unlock,
     Unregister,
 )
 from wakeroll_model.partitioner import partition_of
-from wakeroll_model.queue import ClientId, GroupId
+from wakeroll_model.queue import ClientId, GroupId, Queue
 
 
 class Record(Struct, frozen=True):
@@ -55,7 +64,7 @@ class _Names(Struct):
     client_id: Any = None
 
 
-_decode_event = msgspec.json.Decoder(AnyEvent).decode
+_decode_event: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
 
 
 def _default_of(field: structs.FieldInfo) -> Any:
@@ -65,26 +74,55 @@ def _default_of(field: structs.FieldInfo) -> Any:
     return msgspec.field() if field.required else msgspec.field(default=field.default)
 
 
-_NEW_FIELDS: Mapping[type[Event], Collection[str]] = {
-    Heartbeat: ("about", "handling", "pattern", "strategy_by_default"),
-    Unregister: ("died",),
+_NEW_FIELDS: Mapping[int, Mapping[type[Struct], Collection[str]]] = {
+    4: {Heartbeat: ("about", "handling", "pattern", "strategy_by_default"), Unregister: ("died",)},
+    5: {Heartbeat: ("slice_by",), Configure: ("slices",), Queue: ("slices", "slice")},
 }
-"""Event -> its fields that are unknown below feature level 4, so they may have any value there."""
-_EARLIER: Mapping[type[Event], type[msgspec.Struct]] = {
-    event: msgspec.defstruct(
-        f"Earlier{event.__name__}",
-        [(field.name, field.type, _default_of(field)) for field in structs.fields(event) if field.name not in names],
-        tag_field="type",
-        tag=str(event.__struct_config__.tag),
-        kw_only=True,
-    )
-    for event, names in _NEW_FIELDS.items()
-}
-"""Event -> its form below feature level 4."""
-_LATER: Mapping[type, type[Event]] = {earlier: event for event, earlier in _EARLIER.items()}
-_decode_earlier = msgspec.json.Decoder(
-    Union[tuple(_EARLIER.get(event, event) for event in get_args(AnyEvent))]  # noqa: UP007
-).decode
+"""Level -> its new fields: unknown below it, so they may have any value there."""
+
+
+def _earlier(given: Any, level: int, made: dict[Any, Any]) -> Any:
+    """Return the form of a type without the fields that are new above a level.
+
+    `made`: type -> its form, as far as it was made before.
+    """
+    if isinstance(given, type) and issubclass(given, Struct):
+        if given not in made:
+            new = {name for later in range(level + 1, feature_levels.NEWEST + 1) for name in _new_fields(given, later)}
+            made[given] = msgspec.defstruct(
+                f"{given.__name__}AtLevel{level}",
+                [
+                    (field.name, _earlier(field.type, level, made), _default_of(field))
+                    for field in structs.fields(given)
+                    if field.name not in new
+                ],
+                tag_field=given.__struct_config__.tag_field,
+                tag=given.__struct_config__.tag,
+                kw_only=True,
+                frozen=True,
+            )
+        return made[given]
+    arguments = get_args(given)
+    if not arguments or get_origin(given) is Literal:
+        return given
+    if get_origin(given) is Annotated:
+        return Annotated[_earlier(arguments[0], level, made), *arguments[1:]]
+    changed = tuple(_earlier(one, level, made) for one in arguments)
+    return Union[changed] if get_origin(given) in (Union, UnionType) else get_origin(given)[changed]  # noqa: UP007
+
+
+def _new_fields(given: type[Struct], level: int) -> Collection[str]:
+    return _NEW_FIELDS.get(level, {}).get(given, ())
+
+
+SLICES_LEVEL = 5
+"""First feature level at which partitions may be cut into slices."""
+_MADE: Mapping[int, dict[Any, Any]] = {3: {}, 4: {}}
+"""Level below `SLICES_LEVEL` -> type -> its form at that level; 3 also counts for those below it."""
+_DECODERS = {level: msgspec.json.Decoder(_earlier(AnyEvent, level, made)).decode for level, made in _MADE.items()}
+_LATER = {earlier: later for made in _MADE.values() for later, earlier in made.items()}
+_MAY_NAME_SLICES = re.compile(rb"slice|\\u")
+"""Matches every JSON text with a field of level 5, and few others; a name may be written with escapes."""
 _decode_names = msgspec.json.Decoder(_Names).decode
 KEYS_LEVEL = 4
 """First feature level at which there are `keys` records."""
@@ -149,7 +187,7 @@ def read_event(record: Record, partitions: int, level: int = feature_levels.NEWE
     if _is_deep(value):
         return refuse("bounds", f"objects and lists are nested more than {config.MAX_DEPTH} levels deep")
     try:
-        event = _decode_event(value) if level >= 4 else _without_new_fields(_decode_earlier(value))
+        event = _decode(value, level)
     except UNREADABLE as error:
         return _unreadable(record, error, level)
     kind = kind_of_topic(record.topic)
@@ -160,6 +198,8 @@ def read_event(record: Record, partitions: int, level: int = feature_levels.NEWE
     if len(value) > _ALWAYS_SMALL and (refusal := _oversize(value, event)):
         return refusal
     if isinstance(event, Heartbeat) and event.about is not None and (refusal := _long_description(event, event.about)):
+        return refusal
+    if level >= SLICES_LEVEL and _MAY_NAME_SLICES.search(value) and (refusal := _wrong_slice(event)):
         return refusal
     return _misplaced(record, event, partitions, level) or event
 
@@ -252,12 +292,52 @@ def _long_description(event: Heartbeat, about: About) -> Rejected | None:
     return refuse("bounds", detail, event)
 
 
-def _without_new_fields(event: Any) -> AnyEvent:
-    """Return an event that was read below feature level 4, in its present form."""
-    later = _LATER.get(type(event))
-    if later is not None:
-        return later(**{name: getattr(event, name) for name in event.__struct_fields__})  # type: ignore[return-value]
-    return event  # type: ignore[no-any-return]
+def _decode(value: bytes, level: int) -> AnyEvent:
+    """Decode an event as a level reads it: fields of later levels are unknown, and have no effect.
+
+    At level 4, the few records that name slices cost more than all others, which every later level reads alike.
+    """
+    if level >= SLICES_LEVEL or (level == SLICES_LEVEL - 1 and not _MAY_NAME_SLICES.search(value)):
+        return _decode_event(value)
+    event: AnyEvent = _in_full(_DECODERS[max(level, min(_DECODERS))](value))
+    return event
+
+
+def _in_full(value: Any) -> Any:
+    """Return a value that was read in the form of an earlier level, in its present form."""
+    if isinstance(value, Struct):
+        named = {name: _in_full(getattr(value, name)) for name in value.__struct_fields__}
+        return _LATER.get(type(value), type(value))(**named)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_in_full, value))
+    return value
+
+
+def _wrong_slice(event: AnyEvent) -> Rejected | None:
+    """Check that the slices that an event names exist; a declaration cannot compare two fields."""
+    for queue in _queues_in(event):
+        if queue.slice >= queue.slices:
+            detail = f"{type_of(event)}: `slice` is {queue.slice}; it must be below `slices`, {queue.slices}"
+            return refuse("bounds", detail, event)
+    return None
+
+
+def _queues_in(event: AnyEvent) -> Iterable[Queue]:
+    """Yield the queues that an event names."""
+    match event:
+        case Heartbeat():
+            yield from event.owned
+            yield from (call.queue for call in event.handling)
+        case Commit() | Reset():
+            yield from (entry.queue for entry in event.offsets)
+        case Failures():
+            yield from (failure.queue for failure in event.failures)
+        case Lock() | Unlock() | Delete():
+            yield from event.queues
+        case Pull() | Cancel() | Arrival():
+            yield event.queue
+        case _:
+            pass
 
 
 def _stray_queue(route: Route) -> Rejected | None:
