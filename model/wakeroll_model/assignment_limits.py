@@ -16,6 +16,7 @@ _LONGEST_START = Start(policy="timestamp", ms=2**53)
 _NAMELESS = AssignedQueue(Queue("", "", 2**31 - 1), 2**63 - 1, _LONGEST_START)
 _WITHOUT_NAMES_BYTES = len(_encode(_NAMELESS)) + len(",")
 _WITH_LEADER_EPOCH = AssignedQueue(Queue("", "", 2**31 - 1), 2**53, Start(offset=2**63 - 1, leader_epoch=2**31 - 1))
+_SLICE_BYTES = len(',"slices":64,"slice":63')
 UNCOUNTED_BYTES = len(_encode(_WITH_LEADER_EPOCH)) + len(",") - _WITHOUT_NAMES_BYTES
 """Bytes by which a queue may exceed its counted size because of a leader epoch. They are not counted: the number of
 queues that fit must stay the same when a log is decided again. `decision_sizes` adds them."""
@@ -28,7 +29,8 @@ ALWAYS_FIT = config.MAX_SHARE_BYTES // MAX_QUEUE_BYTES
 
 def bytes_of(queue: Queue) -> int:
     """Return the most bytes that a queue takes in an assignment, for any epoch and start; see `UNCOUNTED_BYTES`."""
-    return _WITHOUT_NAMES_BYTES + len(queue.topic) + 2 * len(queue.broker)
+    size = _WITHOUT_NAMES_BYTES + len(queue.topic) + 2 * len(queue.broker)
+    return size if queue.slices == 1 else size + _SLICE_BYTES
 
 
 class Share:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import UNSET, structs
 
-from wakeroll_model import assignment_limits, config, differing_filters, offsets_by_filter, rounds
+from wakeroll_model import assignment_limits, config, differing_filters, offsets_by_filter, rounds, slicing
 from wakeroll_model.decisions import AssignedQueue, Assignment
 from wakeroll_model.group import Group
 from wakeroll_model.modes import sharing_of
@@ -57,6 +57,7 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
                 round=rounds.sent_in(turn),
                 others=(differing_filters.others(group, member) if group.filters and clustering else []) or UNSET,
                 paused=UNSET if group.paused is None else True,
+                slices=(slicing.told(group, turn.routes, member.subscriptions) if clustering else {}) or UNSET,
             )
         )
 
@@ -64,14 +65,14 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
 def _bounded(queues: Iterable[AssignedQueue], count: int) -> list[AssignedQueue]:
     """Return assigned queues with the progress beyond their offsets as far as there is room for it.
 
-    Without it, messages are delivered again.
+    Without it, messages are delivered again. Progress of former slices counts too.
     """
     bounded, room = [], config.MAX_AHEAD_SENT_BYTES if count <= config.FEW_QUEUES else 0
     for assigned in queues:
-        if assigned.start.ahead:
-            room -= offsets_by_filter.bytes_of(assigned.start.ahead)
+        if assigned.start.ahead or assigned.start.done:
+            room -= offsets_by_filter.bytes_of(assigned.start.ahead) + slicing.bytes_of(assigned.start.done)
             if room < 0:
-                assigned = structs.replace(assigned, start=structs.replace(assigned.start, ahead=()))
+                assigned = structs.replace(assigned, start=structs.replace(assigned.start, ahead=(), done=()))
         bounded.append(assigned)
     return bounded
 

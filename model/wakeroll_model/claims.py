@@ -3,7 +3,7 @@
 A claimed queue counts as assigned in epoch 0, before all others: its owner reads on from where it is.
 """
 
-from wakeroll_model import assignment_limits
+from wakeroll_model import assignment_limits, slicing
 from wakeroll_model.config import ERA_EPOCHS
 from wakeroll_model.events import Heartbeat
 from wakeroll_model.group import Member
@@ -34,13 +34,17 @@ def accept(turn: Turn, beat: Heartbeat, member: Member, *, target_stands: bool) 
     outcomes: list[Outcome] = []
     room = assignment_limits.AssignmentRoom(group.members)
     for queue in sorted(set(beat.owned)):
-        if queue not in group.owners and queue not in group.freed and not turn.routes.lacks(queue):
+        others = list(slicing.overlapping(group, queue))
+        if any(one in group.owners or one in group.freed for one in (queue, *others)):
+            continue
+        if not turn.routes.lacks(queue):
             if not room.take(beat.client_id, queue):
                 break
-            is_reset = group.reset_epochs.get(queue, -1) > beat.epoch
+            is_reset = any(group.reset_epochs.get(one, -1) > beat.epoch for one in (queue, *others))
             without_target = beat.client_id if queue.topic in member.subscriptions else None
             has_next_owner = target_stands and group.target.get(queue, without_target) != beat.client_id
             is_revoked = has_next_owner or member.sent_epoch >= 0
+            slicing.note(group, queue)
             grant(turn, queue, beat.client_id, group.epoch if is_reset and not is_revoked else 0)
             if is_revoked:
                 outcomes.append(revoke(turn, [queue]))

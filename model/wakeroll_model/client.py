@@ -76,6 +76,7 @@ class Client:
         preferences: Preferences,
         commit_interval_ms: int | None = config.COMMIT_INTERVAL_MS,
         about: About | None = None,
+        slice_by: str | None = None,
     ) -> None:
         """Begin without an instance.
 
@@ -86,6 +87,7 @@ class Client:
             commit_interval_ms: interval of commits of processed messages, which are also committed when their queue is
                 released; None if only `commit` commits them. First offsets are committed in any case.
             about: how the client describes itself, for the record; None: not at all.
+            slice_by: by what the client cuts partitions into slices, as in `Heartbeat`; None: it does not know slices.
         """
         self.group_id = group_id
         self.client_id = client_id
@@ -103,6 +105,9 @@ class Client:
         self._filters = _filters_of(preferences)
         """Topic -> the filter of its messages; also of topics that were left and have queues still."""
         self._about = about
+        self._slice_by = slice_by
+        self._has_slices = False
+        """Whether a topic of this client is cut into slices, by the newest assignment."""
         self._describes = True
         """Whether heartbeats have the description: until the coordinator has received it."""
         self._describes_until_ms = NEVER_MS
@@ -162,7 +167,7 @@ class Client:
         self.epoch = self.round = -1
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = self._session_before_ms = config.SESSION_TIMEOUT_MS
-        self._leaving = self._was_lagging = False
+        self._leaving = self._was_lagging = self._has_slices = False
         self._describes, self._describes_until_ms = True, NEVER_MS
         self._acknowledged_ms = self._stated_ms = now_ms
         return [*former, self._heartbeat(now_ms)]
@@ -526,6 +531,7 @@ class Client:
             self._describes, self._describes_until_ms = True, now_ms
         changed = assignment.epoch > self.epoch
         self._former = None
+        self._has_slices = bool(assignment.slices)
         self.epoch = assignment.epoch
         self.round = assignment.round if isinstance(assignment.round, int) else -1
         if assignment.shard != self._shard:
@@ -618,6 +624,7 @@ class Client:
             round=self.round,
             about=self._about if self._describes else None,
             handling=self.handling,
+            slice_by=self._slice_by if self._describes or self._has_slices else None,
             **structs.asdict(self._preferences),
         )
         return Send(beat, now_ms)

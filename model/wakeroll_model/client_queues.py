@@ -205,9 +205,9 @@ class Holding:
         if left is not None and start.offset is None and start.policy != "first":
             start = Start(offset=left)
         give = Give(assigned.queue, start, assigned.assigned_epoch, instance_id)
-        self._held[assigned.queue] = ClientQueue(
-            give, assigned.assigned_epoch, assigned.start.offset, ahead=assigned.start.ahead
-        )
+        # With both, the start is the lower one, and nothing is committed there.
+        committed = None if assigned.start.policy else assigned.start.offset
+        self._held[assigned.queue] = ClientQueue(give, assigned.assigned_epoch, committed, ahead=assigned.start.ahead)
         return give
 
     def release(self, queues: Iterable[Queue], *, starts_only: bool = False) -> list[AssignedQueue]:

@@ -13,6 +13,7 @@ from wakeroll_model import (
     offsets_by_filter,
     ownership,
     releases,
+    slicing,
 )
 from wakeroll_model.decisions import How, Start, Trigger
 from wakeroll_model.events import Ahead, Heartbeat, Reset
@@ -129,14 +130,20 @@ def describe_reset(group: Group, queues: int) -> tuple[str, int]:
 
 def has_offset(group: Group, queue: Queue) -> bool:
     """Return whether the group has a committed offset of a queue."""
-    return queue in group.offsets
+    return bool(slicing.with_offsets(group, queue))
 
 
 def delete_offset(turn: Turn, queue: Queue, why: str, by: str) -> None:
-    """Delete the offset of the group."""
-    clustering_offsets.delete(turn, queue, why, by)
+    """Delete the offset of the group; of a whole queue, those of its slices too."""
+    for one in slicing.with_offsets(turn.group, queue):
+        clustering_offsets.delete(turn, one, why, by)
 
 
 def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset[str]:
-    """Set the offset of the group; return the owner of the queue, if it must be sent its assignment."""
-    return clustering_offsets.reset(turn, queue, offset, why, by)
+    """Set the offset of the group; of a whole queue, those of its slices. Return the owners to tell."""
+    if queue.slices > 1:
+        slicing.adopt(turn, queue, commits=True)  # the other slices keep their offsets
+    owners: set[str] = set()
+    for piece in slicing.pieces(turn.group, turn.routes, queue):
+        owners |= clustering_offsets.reset(turn, piece, offset, why, by)
+    return frozenset(owners)

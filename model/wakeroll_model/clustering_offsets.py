@@ -5,7 +5,7 @@ They are kept when the owner changes, and when the group changes its mode.
 
 from collections.abc import Iterable
 
-from wakeroll_model import doubtful_commits, leader_epochs, learning, offsets_by_filter
+from wakeroll_model import doubtful_commits, leader_epochs, learning, offsets_by_filter, slicing
 from wakeroll_model.decisions import Start
 from wakeroll_model.events import Ahead
 from wakeroll_model.group import Group
@@ -25,10 +25,13 @@ def start(group: Group, client_id: str, queue: Queue) -> Start:
             offset=group.offsets[queue],
             leader_epoch=group.leader_epochs.get(queue),
             ahead=offsets_by_filter.of(group, queue),
+            done=group.done.get(queue, ()),
         )
     # A message of the retry topic must not be skipped, even if it is older than the first consumer of its queue.
     from_first = queue in group.added or is_retry_topic(queue.topic, group.group_id)
-    return Start(policy="first") if from_first else group.members[client_id].first_start
+    from_first = from_first or any(other in group.added for other in slicing.overlapping(group, queue))
+    by_policy = Start(policy="first") if from_first else group.members[client_id].first_start
+    return slicing.start(group, queue, by_policy) if queue.topic in group.sliced else by_policy
 
 
 def note_added(group: Group, target: Target) -> None:
@@ -36,11 +39,18 @@ def note_added(group: Group, target: Target) -> None:
     topics = {queue.topic for queue in target.owners}
     consumed = frozenset(group.consumed)
     for queue in target.owners:
-        known = queue in group.target or queue in group.freed or queue in group.owners or queue in group.offsets
-        known = known or queue in group.reset_epochs  # its offset was deleted
+        known = _is_known(group, queue)
+        if queue.topic in group.sliced:
+            known = known or any(_is_known(group, other) for other in slicing.overlapping(group, queue))
         if queue.topic in consumed and not known:
             group.added[queue] = group.epoch
     group.consumed = sorted(consumed | topics)
+
+
+def _is_known(group: Group, queue: Queue) -> bool:
+    """Return whether a queue has had a next owner, an owner or an offset."""
+    known = queue in group.target or queue in group.freed or queue in group.owners or queue in group.offsets
+    return known or queue in group.reset_epochs  # its offset was deleted
 
 
 def start_at_first(group: Group, topic: str, queues: Iterable[Queue]) -> None:
@@ -53,10 +63,12 @@ def commit(turn: Turn, queue: Queue, offset: int, leader_epoch: int | None, ahea
     """Store a commit of the queue's owner; `ahead`: all offsets by filter that the queue has from now on."""
     if offset < turn.group.offsets.get(queue, -1):
         turn.group.doubts.pop(queue, None)  # it was about the offset that the log has lost
+        turn.group.done.pop(queue, None)
     doubtful_commits.note_commit(turn, queue, offset)
     if ahead or queue in turn.group.ahead:
         offsets_by_filter.store(turn.group, queue, ahead)
     turn.group.offsets[queue] = offset
+    slicing.prune(turn.group, queue, offset)
     leader_epochs.note(turn.group.leader_epochs, queue, leader_epoch)
     turn.group.added.pop(queue, None)
 
@@ -70,6 +82,9 @@ def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str, leader_epoch
         The owner, if it must be sent its assignment.
     """
     group = turn.group
+    if queue.topic in group.sliced:
+        slicing.drop(turn, [other for other in slicing.overlapping(group, queue) if other in group.offsets], why, by)
+        group.done.pop(queue, None)
     group.offsets[queue] = offset
     leader_epochs.note(group.leader_epochs, queue, leader_epoch)
     group.reset_epochs[queue] = group.epoch
@@ -97,6 +112,7 @@ def delete(turn: Turn, queue: Queue, why: str, by: str) -> None:
     if offset is None:
         return
     group.leader_epochs.pop(queue, None)
+    group.done.pop(queue, None)
     group.reset_epochs[queue] = group.epoch
     offsets_by_filter.forget(group, (queue,))
     group.doubts.pop(queue, None)

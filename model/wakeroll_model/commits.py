@@ -10,10 +10,11 @@ from wakeroll_model import (
     leader_epochs,
     learning,
     offsets_by_filter,
+    slicing,
 )
 from wakeroll_model.decisions import BY_THE_LOG, Offset, Rebalance, Rejected, Trigger
 from wakeroll_model.events import Commit, CommittedOffset, Reset
-from wakeroll_model.modes import Sharing, offsets_of, sharing_of
+from wakeroll_model.modes import SHARING, Sharing, offsets_of, sharing_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.target import spread
 from wakeroll_model.turn import NOTHING, Outcome, Turn, sending
@@ -39,6 +40,9 @@ def commit(turn: Turn, event: Commit) -> None:
         if wrong:
             bad.append(f"{entry.queue}: {wrong}")
             continue
+        slicing.note(group, entry.queue)
+        if group.sliced and group.mode == "clustering":
+            slicing.adopt(turn, entry.queue, commits=True)
         before, leader_epoch = committed.get(entry.queue, -1), entry.leader_epoch if has_leader_epochs else None
         offset, epoch_before = entry.offset, known.get(entry.queue)
         is_news = leader_epochs.is_news(offset, leader_epoch, before, epoch_before)
@@ -126,6 +130,22 @@ def _unknown(turn: Turn, event: Reset) -> str:
         if turn.routes.lacks(entry.queue):
             count = len(turn.routes.queues(entry.queue.topic) or ())
             return f"there is no queue {entry.queue}; {entry.queue.topic} has {count} queues"
+        if entry.queue.slices > 1 and (wrong := _wrong_slice(turn, entry.queue)):
+            return wrong
+    return ""
+
+
+def _wrong_slice(turn: Turn, queue: Queue) -> str:
+    """Return why a slice cannot be reset; empty if it can."""
+    group = turn.group
+    is_cut = offsets_of(group) is SHARING["clustering"]
+    number = slicing.number_of(group, turn.routes, queue.topic) if is_cut else 1
+    if queue.slices != number:
+        there = f"is cut into {number} slices" if number > 1 else "is not cut into slices"
+        return f"there is no queue {queue}; {queue.whole} {there}"
+    if (other := slicing.owned_in_part(group, queue)) is not None:
+        owner = group.owners[other]
+        return f"the number of slices of {queue.whole} changes, and {owner} still has {other}; repeat this afterwards"
     return ""
 
 

@@ -162,6 +162,8 @@ MAX_PATTERN = 1_024
 """Maximum characters of a pattern of topics; an observer evaluates it in a time that grows with its length alone."""
 UNUSED_PATTERNS = 8
 """Patterns that no member of a group has any more and whose topics it remembers: members may return to one."""
+MAX_SLICED_TOPICS = 100
+"""Maximum topics of a group that are cut into slices."""
 MAX_QUEUES = 32_768
 """Maximum queues in an event, such as `owned` in a heartbeat. An assignment has room for fewer: see MAX_SHARE_BYTES."""
 MAX_PREFERENCES_BYTES = 256 * 1024

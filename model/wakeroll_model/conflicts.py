@@ -7,9 +7,9 @@ each of these conflicts loses messages, and is very hard to find (its #351, #771
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
-from wakeroll_model import config, strategies
+from wakeroll_model import config, slicing, strategies
 from wakeroll_model.group import Member
 from wakeroll_model.retry_topics import retry_topic_of
 from wakeroll_model.turn import Turn
@@ -52,7 +52,7 @@ def _compare(turn: Turn, client_id: str) -> None:
     group = turn.group
     member = group.members[client_id]
     found = _unknown_strategy(turn, member) if client_id == group.oldest else _differences(turn, member)
-    detail = _joined(found)
+    detail = _joined(chain(found, _without_slices(turn, client_id, member)))
     if detail == group.conflicts.get(client_id, ""):
         return
     if detail:
@@ -71,6 +71,26 @@ def _unknown_strategy(turn: Turn, oldest: Member) -> Iterator[str]:
             strategies.find(oldest.strategy)
         except strategies.StrategyError as error:
             yield f"{error}; the group keeps its last target"
+
+
+def _without_slices(turn: Turn, client_id: str, member: Member) -> Iterator[str]:
+    """Yield why a member gets no slices, if it subscribes topics that are cut into slices."""
+    group = turn.group
+    topics = sorted(group.settings.slices.keys() & member.subscriptions.keys())
+    if not topics or group.mode != "clustering" or client_id in slicing.knowing(group):
+        return
+    nothing = f"so it gets no queue of {_named('', topics[:SHOWN], len(topics))}"
+    if member.slice_by is None:
+        yield f"does not know slices, {nothing}"
+    else:
+        by, others = _sliced_by(member.slice_by), _sliced_by(slicing.slice_by(group) or "")
+        yield f"slices by {by}, the group by {others}, {nothing}"
+
+
+def _sliced_by(slice_by: str) -> str:
+    """Return by what a member cuts partitions, in words."""
+    kind, _, name = slice_by.partition(":")
+    return f"the {kind} {name}" if name else "the key"
 
 
 def _joined(differences: Iterable[str]) -> str:

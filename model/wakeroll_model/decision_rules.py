@@ -16,6 +16,7 @@ from wakeroll_model.coordinator_log.kafka_events import KIND
 from wakeroll_model.decision_order import era_of
 from wakeroll_model.decisions import (
     BY_THE_LOG,
+    BY_THE_SLICES,
     AnyDecision,
     Assignment,
     Cause,
@@ -30,6 +31,7 @@ from wakeroll_model.decisions import (
 from wakeroll_model.events import Ahead, Filter
 from wakeroll_model.offsets_by_filter import is_progress
 from wakeroll_model.queue import Queue
+from wakeroll_model.slices import overlapping
 
 
 class Violation(NamedTuple):
@@ -133,6 +135,7 @@ class OwnershipRule(DecisionRule):
     - A hand-over changes something: a free queue is assigned, an owned one is freed or passed on.
     - An assignment lists the queues that its client owns, with the epochs of their hand-overs; others are in `revoke`.
     - A reset assigns the queue to its owner again, in its own epoch.
+    - No two slices that have messages in common have owners.
     - A commit is the owner's, made in the epoch of the queue's assignment or a later one; also one that goes back.
     """
 
@@ -140,6 +143,8 @@ class OwnershipRule(DecisionRule):
         """Begin before the first decision."""
         super().__init__(whole)
         self._groups: dict[str, dict[Queue, _LastHandover]] = {}
+        self._numbers: dict[tuple[str, Queue], set[int]] = {}
+        """Group and whole queue -> the numbers of slices that it has had; only of queues that were cut."""
         self._eras: dict[str, str] = {}
 
     def broken_by(self, decision: AnyDecision) -> Iterator[Violation]:
@@ -151,9 +156,12 @@ class OwnershipRule(DecisionRule):
             before = _LastHandover() if whole else _before(decision)
             held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, before)
             yield from _about(decision, f" of {decision.queue}", _wrong_in_chain(held, decision))
+            yield from _about(decision, f" of {decision.queue}", self._wrong_beside(decision))
             owner = decision.to or decision.from_
             claimed = decision.how == "first"
             groups[decision.group_id][decision.queue] = _LastHandover(decision.to, owner, decision.epoch, claimed)
+        elif isinstance(decision, Offset) and decision.reset_by == BY_THE_SLICES:
+            return  # its owner, if there is one, starts there
         elif isinstance(decision, Offset) and decision.reset_by not in (None, BY_THE_LOG):
             queues = groups.setdefault(decision.group_id, {})
             if whole or decision.queue in queues:
@@ -171,6 +179,19 @@ class OwnershipRule(DecisionRule):
         elif isinstance(decision, Membership) and decision.change == "forgotten":
             groups.pop(decision.group_id, None)
 
+    def _wrong_beside(self, handover: Handover) -> Iterator[str]:
+        """Yield the owners of other slices that have messages in common with a queue that is assigned."""
+        queue = handover.queue
+        place = handover.group_id, queue.whole
+        if queue.slices > 1:
+            self._numbers.setdefault(place, {1}).add(queue.slices)
+        if handover.to is None or place not in self._numbers:
+            return
+        queues = self._groups[handover.group_id]
+        for other in overlapping(queue, sorted(self._numbers[place])):
+            if other in queues and (owner := queues[other].owner) is not None:
+                yield f"{owner} owns {other}, which has messages in common with it"
+
 
 class _LastAssignment(Struct):
     """The newest assignment of a live instance."""
@@ -185,7 +206,7 @@ class RevocationRule(DecisionRule):
 
     - A queue that was `released`, or freed by `timeout`, was in `revoke` of its owner's last assignment.
     - If a queue is freed as `unregistered`, `died` or `expired`, its owner left, died or expired by the same record.
-    - After each record, no two live clients have the same queue in their newest assignments.
+    - After each record, no two live clients have the same queue in their newest assignments, nor overlapping slices.
 
     Decisions about Kafka's own groups are left out: Kafka's coordinator does not record what it sends to members.
     """
@@ -243,12 +264,20 @@ class RevocationRule(DecisionRule):
         """Yield queues in the newest assignments of two clients of a group."""
         for group_id, decision in self._changed.items():
             has: dict[Queue, str] = {}
+            numbers: dict[Queue, set[int]] = {}
             for client_id, newest in self._sent[group_id].items():
                 for queue in sorted(newest.queues):
                     if queue in has:
                         twice = f"{queue} is in the newest assignments of {has[queue]} and {client_id}"
                         yield Violation(group_id, f"{_name(decision)}: {twice}")
                     has[queue] = client_id
+                    if queue.slices > 1:
+                        numbers.setdefault(queue.whole, {1}).add(queue.slices)
+            for queue, client_id in has.items():
+                for other in overlapping(queue, sorted(numbers.get(queue.whole, ()))):
+                    if has.get(other, client_id) != client_id:
+                        twice = f"{queue} of {client_id} and {other} of {has[other]} have messages in common"
+                        yield Violation(group_id, f"{_name(decision)}: {twice} in their newest assignments")
 
 
 class OffsetRule(DecisionRule):

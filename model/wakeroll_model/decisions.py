@@ -10,8 +10,9 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from wakeroll_model import config
 from wakeroll_model.events import About, Ahead, FilterType, Mode, Policy
-from wakeroll_model.queue import ClientId, GroupId, InstanceId, Queue, Slice, Slices
+from wakeroll_model.queue import ClientId, GroupId, InstanceId, Queue, Slice, Slices, TopicName
 
 Epoch = Annotated[int, Meta(description="epoch of the group; never decreases")]
 ShardName = Annotated[str, Meta(description="shard that made the decision: topic-partition.era, such as groups-3.1")]
@@ -215,7 +216,7 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
     ] = UNSET
     """Present from feature level 4 on."""
     slices: Annotated[
-        dict[str, int] | UnsetType,
+        Annotated[dict[TopicName, Slices], Meta(max_length=config.MAX_SLICED_TOPICS)] | UnsetType,
         Meta(description="number of slices of each topic of this member that is cut into slices; absent if none is"),
     ] = UNSET
     """Present from feature level 5 on. The member tells its `slice_by` in each heartbeat while it is present."""
@@ -345,7 +346,7 @@ class Offset(Decision, kw_only=True, tag="offset"):
         str | None,
         Meta(
             description="operator or `route` that reset the offset; `log` if its owner went back because the log lost "
-            "its tail; null for any other commit"
+            "its tail; `slices` if the number of slices changed; null for any other commit"
         ),
     ] = None
     mode: Annotated[
@@ -453,6 +454,9 @@ AnyDecision = (
 
 BY_THE_LOG = "log"
 """Author, as `reset_by` names it, of the commit of an owner that went back because the log lost its tail."""
+
+BY_THE_SLICES = "slices"
+"""Author, as `reset_by` names it, of the offsets that replace those of former slices, whose number has changed."""
 
 TO_A_CLIENT = (Assignment, Fenced, LockAnswer, Wake, Rejected)
 """Kinds that a client acts on; they also go to its inbox, if the client is known."""

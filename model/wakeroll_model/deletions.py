@@ -6,7 +6,7 @@ kept: they must not come back.
 
 from collections.abc import Iterable
 
-from wakeroll_model import assignment_limits, commits
+from wakeroll_model import assignment_limits, commits, slicing
 from wakeroll_model.decisions import Membership
 from wakeroll_model.events import Delete
 from wakeroll_model.group import GroupSettings
@@ -74,7 +74,8 @@ def _wrong(turn: Turn, event: Delete) -> str:
     users = [name for name, member in group.members.items() if topics & member.subscriptions.keys()]
     if users:
         return _members(users, f"{', '.join(sorted(topics))} is subscribed by", "stop them first")
-    owners = sorted({group.owners[queue] for queue in event.queues if queue in group.owners})
+    concerned = {one for queue in event.queues for one in (queue, *slicing.overlapping(group, queue))}
+    owners = sorted({group.owners[queue] for queue in concerned if queue in group.owners})
     if owners:
         return _members(owners, "these queues are not released yet by", "wait for that")
     if not any(offsets_of(group).has_offset(group, queue) for queue in event.queues):

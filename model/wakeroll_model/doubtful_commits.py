@@ -8,9 +8,14 @@ from wakeroll_model.turn import Turn
 def note_commit(turn: Turn, queue: Queue, offset: int) -> None:
     """Remember the last offset before a commit beyond the known end; later routes confirm or contradict the commit."""
     group = turn.group
-    end = _end(turn, queue)
-    if end is not None and offset > end and queue not in group.doubts:
+    if is_beyond(turn, queue, offset) and queue not in group.doubts:
         group.doubts[queue] = Doubt(group.offsets.get(queue, -1))
+
+
+def is_beyond(turn: Turn, queue: Queue, offset: int) -> bool:
+    """Return whether an offset is beyond the known end of its queue."""
+    end = _end(turn, queue)
+    return end is not None and offset > end
 
 
 def is_too_far(turn: Turn, queue: Queue, offset: int) -> bool:

@@ -328,7 +328,7 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
             dict[TopicName, Slices],
             Meta(
                 min_length=1,
-                max_length=config.MAX_TOPICS,
+                max_length=config.MAX_SLICED_TOPICS,
                 description="topic -> number of slices of each of its partitions; unnamed topics keep theirs",
             ),
         ]

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from wakeroll_model import config
 from wakeroll_model.config import NEVER_MS
-from wakeroll_model.decisions import Cause, FencedReason, How, Start, Trigger
+from wakeroll_model.decisions import Cause, Done, FencedReason, How, Start, Trigger
 from wakeroll_model.events import About, Ahead, Filter, Heartbeat, LongCall, Mode, Policy, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.shard_load import NOTHING, Load
@@ -406,6 +406,11 @@ class Group(Struct, array_like=True, kw_only=True):
     matches: dict[str, Matched] = {}
     """Pattern of members, or one that members had lately -> the topics that match it, as an observer listed them last.
     Empty below feature level 4."""
+    sliced: dict[str, list[int]] = {}
+    """Topic that is cut into slices, or was -> the numbers of slices that its partitions may have queues of, sorted.
+    Empty below feature level 5."""
+    done: dict[Queue, tuple[Done, ...]] = {}
+    """Queue -> what is processed beyond its start by former slices, as long as it is beyond; see `slicing`."""
 
     @property
     def is_blank(self) -> bool:

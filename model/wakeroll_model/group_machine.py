@@ -42,6 +42,7 @@ from wakeroll_model import (
     pauses,
     preferences,
     releases,
+    slicing,
     topic_changes,
 )
 from wakeroll_model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, NEVER_MS, PROFILES, Limits
@@ -189,8 +190,10 @@ def _configure(turn: Turn, event: Configure) -> Outcome:
     named: dict[str, Any] = {} if event.profile is UNSET else dict(PROFILES[event.profile])
     named |= {name: value for name in group.settings.__struct_fields__ if (value := getattr(event, name)) is not UNSET}
     if event.slices is not UNSET:
-        slices = group.settings.slices | event.slices
-        named["slices"] = {topic: number for topic, number in sorted(slices.items()) if number > 1}
+        if wrong := slicing.wrong_numbers(group, event.slices):
+            turn.emit(Rejected(rule="settings", detail=wrong, group_id=group.group_id))
+            return NOTHING
+        named["slices"] = slicing.with_numbers(group, event.slices)
     settings = structs.replace(group.settings, **named)
     if settings.session_timeout_ms < BEATS_PER_SESSION * settings.heartbeat_ms:
         detail = (
@@ -205,6 +208,8 @@ def _configure(turn: Turn, event: Configure) -> Outcome:
         return NOTHING
     group.bytes += more
     before, group.settings = group.settings, settings
+    if event.slices is not UNSET:
+        slicing.note_numbers(group, event.slices)
     group.configured_epoch = group.epoch
     if not group.members:  # an empty group is forgotten a week after the last change by an operator
         group.emptied_ms = turn.moment.now_ms

@@ -7,7 +7,7 @@ of owners changes at once, and the old owner may read until it receives its new 
 
 from collections.abc import Iterable
 
-from wakeroll_model import assignment_limits
+from wakeroll_model import assignment_limits, slicing
 from wakeroll_model.ownership import free, grant, record, revoke
 from wakeroll_model.queue import Queue
 from wakeroll_model.turn import NOBODY, NOTHING, Outcome, Turn, sending
@@ -18,7 +18,7 @@ def follow_target(turn: Turn) -> Outcome:
     group = turn.group
     moving = sorted(queue for queue, client_id in group.owners.items() if group.target.get(queue) != client_id)
     if group.settings.handover == "eager":
-        left = free(turn, {queue: "eager" if queue in group.target else "removed" for queue in moving})
+        left = free(turn, {queue: "eager" if slicing.is_wanted(group, queue) else "removed" for queue in moving})
     else:
         left = revoke(turn, moving)
     return Outcome(freed=left.freed, send=left.send | assign_free(turn, group.target))
@@ -47,8 +47,11 @@ def assign_free(turn: Turn, queues: Iterable[Queue]) -> frozenset[str]:
             continue
         if queue.topic not in member.subscriptions:  # its subscriptions changed since; the next target follows them
             continue
+        if group.sliced and slicing.owned_in_part(group, queue) is not None:  # a former slice has some of its messages
+            continue
         if not room.take(client_id, queue):  # only after it released others; see `assignment_limits.withheld`
             continue
+        slicing.adopt(turn, queue)
         grant(turn, queue, client_id, group.epoch)
         clients.add(client_id)
     return frozenset(clients)
@@ -71,8 +74,10 @@ def settle(turn: Turn, freed: tuple[Queue, ...]) -> frozenset[str]:
     """
     if not freed:
         return NOBODY
-    clients = assign_free(turn, [*freed, *assignment_limits.withheld(turn.group, freed)])
+    group = turn.group
+    new = [other for queue in freed for other in slicing.overlapping(group, queue) if other in group.target]
+    clients = assign_free(turn, [*freed, *new, *assignment_limits.withheld(group, freed)])
     for queue in freed:
-        if queue in turn.group.freed:
-            record(turn, queue, turn.group.freed[queue], None)
+        if queue in turn.unrecorded:
+            record(turn, queue, group.freed[queue], None)
     return clients

@@ -12,7 +12,7 @@ an era began quietly, the state before the first decision is assumed to be right
 
 from collections.abc import Iterable
 
-from wakeroll_model import config
+from wakeroll_model import config, slicing
 from wakeroll_model.decision_rules import (
     AnswerRule,
     DecisionRule,
@@ -113,6 +113,13 @@ def broken_state(group: Group) -> list[str]:
         for queue, who in sorted(owned ^ group.owners.items())
     )
     found += (f"{queue} is free and has an owner" for queue in sorted(group.owners.keys() & group.freed.keys()))
+    for what, queues in (("owners", group.owners), ("committed offsets", group.offsets)):
+        found += (
+            f"{queue} and {other} have {what}, and messages in common"
+            for queue in sorted(queues)
+            for other in slicing.overlapping(group, queue)
+            if other in queues and queue < other
+        )
     for client_id, member in group.members.items():
         for queue, since in sorted(member.owned.items()):
             if not 0 <= since <= group.epoch:

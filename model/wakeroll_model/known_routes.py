@@ -55,10 +55,16 @@ class Routes:
         return self._queues[topic]
 
     def details(self, queues: Iterable[Queue]) -> dict[Queue, RoutedQueue]:
-        """Return these queues as the newest routes describe them; without those that are not routed."""
-        wanted = set(queues)
+        """Return these queues as the newest routes describe them; without those that are not routed.
+
+        A slice is described as its whole queue.
+        """
+        wanted: dict[Queue, list[Queue]] = {}
+        for queue in dict.fromkeys(queues):
+            wanted.setdefault(queue.whole, []).append(queue)
         routes = [self.get(topic) for topic in sorted({queue.topic for queue in wanted})]
-        return {one.queue: one for route in routes if route for one in route.queues if one.queue in wanted}
+        details = [one for route in routes if route for one in route.queues]
+        return {queue: one for one in details for queue in wanted.get(one.queue, ())}
 
     def detail(self, queue: Queue) -> RoutedQueue | None:
         """Return a queue as the newest route describes it; None if it is not routed."""
@@ -66,7 +72,7 @@ class Routes:
         if details is None:
             route = self.get(queue.topic)
             details = self._details[queue.topic] = {one.queue: one for one in route.queues} if route else {}
-        return details.get(queue)
+        return details.get(queue.whole)
 
     def lacks(self, queue: Queue) -> bool:
         """Return whether a topic is routed without this queue; False if the topic was never routed."""

@@ -8,6 +8,7 @@ count again a session later: until then one may have been made before its client
 from wakeroll_model.config import NEVER_MS
 from wakeroll_model.events import Commit, GroupEvent, Heartbeat, Unregister
 from wakeroll_model.queue import Queue
+from wakeroll_model.slicing import overlapping
 from wakeroll_model.turn import Turn
 
 
@@ -45,5 +46,9 @@ def counted(turn: Turn, event: Commit) -> set[Queue]:
     return {
         entry.queue
         for entry in event.offsets
-        if entry.queue in listed and now_ms - group.reset_at.get(entry.queue, -NEVER_MS) > session_ms
+        if entry.queue in listed
+        and all(
+            now_ms - group.reset_at.get(one, -NEVER_MS) > session_ms
+            for one in (entry.queue, *overlapping(group, entry.queue))
+        )
     }

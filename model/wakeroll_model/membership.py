@@ -14,6 +14,7 @@ from wakeroll_model import (
     preferences,
     releases,
     rounds,
+    slicing,
     topic_changes,
 )
 from wakeroll_model.config import LAGGING_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
@@ -167,8 +168,20 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         member.about = beat.about
         _emit_change(turn, beat.client_id, member, "described", beat.about.words)
     member.handling = beat.handling
+    if beat.slice_by is not None and beat.slice_by != member.slice_by:
+        changed = combined(changed, _slice_by(turn, beat, member))
+        target_stands = not (group.pending or changed.triggers)
     received = SHARING[beat.mode].receive(turn, beat, member, target_stands=target_stands)
     return combined(changed, received, releases.repeat_assignment(beat, member), probed)
+
+
+def _slice_by(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
+    """Note by what a member cuts partitions; it may get slices now, or none any more."""
+    before, member.slice_by = slicing.knowing(turn.group), beat.slice_by
+    conflicts.review_all(turn)
+    is_cut = not turn.group.settings.slices.keys().isdisjoint(turn.group.topics)
+    differs = is_cut and slicing.knowing(turn.group) != before
+    return SHARING[beat.mode].concerned("subscription") if differs else NOTHING
 
 
 def _turn_away_epoch(turn: Turn, beat: Heartbeat) -> Outcome:
@@ -242,6 +255,7 @@ def _member(turn: Turn, beat: Heartbeat) -> Member:
         joined_ms=turn.moment.at_ms,
         about=beat.about,
         handling=beat.handling,
+        slice_by=beat.slice_by,
         matched=matched,
         **{name: getattr(beat, name) for name in preferences.NAMES},
     )

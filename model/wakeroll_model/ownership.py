@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from wakeroll_model import locks
+from wakeroll_model import locks, slicing
 from wakeroll_model.decisions import Handover, How
 from wakeroll_model.group import Freed, Received, Revocation
 from wakeroll_model.queue import Queue
@@ -16,12 +16,23 @@ def grant(turn: Turn, queue: Queue, client_id: str, assigned_epoch: int) -> None
     """Make a client the owner of a free queue; `assigned_epoch` is the epoch of the assignment."""
     group = turn.group
     assert queue not in group.owners, f"{queue} would have two owners, {group.owners[queue]} and {client_id}"
+    if group.sliced:
+        _record_former(turn, queue)
     freed = group.freed.pop(queue, None)
     group.owners[queue] = client_id
     group.members[client_id].owned[queue] = assigned_epoch
     how, before = (freed.how, freed.client_id) if freed else ("first", None)
     group.received[queue] = Received(group.epoch, turn.moment.at_ms, how, before)
     record(turn, queue, freed, client_id)
+
+
+def _record_former(turn: Turn, queue: Queue) -> None:
+    """Record that queues which overlap a queue have no owner any more, before the record of its own one."""
+    group = turn.group
+    for other in slicing.overlapping(group, queue):
+        assert other not in group.owners, f"{queue} and {other} have messages in common, and would have two owners"
+        if other in turn.unrecorded:
+            record(turn, other, group.freed[other], None)
 
 
 def revoke(turn: Turn, queues: Iterable[Queue]) -> Outcome:
@@ -53,6 +64,7 @@ def free(turn: Turn, queues: Mapping[Queue, How]) -> Outcome:
         member.reset.pop(queue, None)
         group.received.pop(queue, None)
         group.freed[queue] = Freed(client_id, how, turn.moment.at_ms, revocation.at_ms if revocation else None)
+        turn.unrecorded.add(queue)
         owners.add(client_id)
         locks.end(turn, queue)
     return Outcome(freed=tuple(queues), send=frozenset(owners))
@@ -60,6 +72,7 @@ def free(turn: Turn, queues: Mapping[Queue, How]) -> Outcome:
 
 def record(turn: Turn, queue: Queue, freed: Freed | None, to: str | None) -> None:
     """Record a hand-over: the last owner and how the queue was freed, if it ever had an owner, and the new owner."""
+    turn.unrecorded.discard(queue)
     if freed is not None:
         freed.epoch = turn.group.epoch
     turn.emit(

@@ -1,6 +1,6 @@
 """Queues, and the names of groups, clients and topics."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -15,8 +15,12 @@ TopicName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._%|-]{1,249}\Z", descript
 BrokerName = Annotated[str, Meta(pattern=r"\A[ -~]{0,255}\Z", description="broker of a queue; empty for Kafka")]
 QueueId = Annotated[int, Meta(ge=0, le=2**31 - 1, description="number of the queue in its topic, from 0")]
 Slices = Annotated[
-    Literal[1, 2, 4, 8, 16, 32, 64],
-    Meta(description="number of slices that the partition is cut into; 1 (or absent) if it is not cut"),
+    int,
+    Meta(
+        ge=1,
+        le=64,
+        description="number of slices that the partition is cut into, a power of two; 1 (or absent) if it is not cut",
+    ),
 ]
 Slice = Annotated[int, Meta(ge=0, le=63, description="number of the slice, from 0; below `slices`")]
 Room = Annotated[str, Meta(max_length=255, description="rack or machine room; empty if not known")]
@@ -33,6 +37,11 @@ class Queue(Struct, frozen=True, order=True, omit_defaults=True):
     queue_id: QueueId
     slices: Slices = 1
     slice: Slice = 0
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """The number of the queue, the number of its slices, and that of the slice."""
+        return self.queue_id, self.slices, self.slice
 
     @property
     def whole(self) -> "Queue":

@@ -7,7 +7,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from wakeroll_model import config, feature_levels
 from wakeroll_model.coordinator_log.kafka_events import KafkaEvent, LogEvent, Progress, read_log_event
@@ -43,6 +43,7 @@ from wakeroll_model.events import (
 )
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import ClientId, GroupId, Queue
+from wakeroll_model.slices import MOST
 
 
 class Record(Struct, frozen=True):
@@ -314,7 +315,12 @@ def _in_full(value: Any) -> Any:
 
 
 def _wrong_slice(event: AnyEvent) -> Rejected | None:
-    """Check that the slices that an event names exist; a declaration cannot compare two fields."""
+    """Check the slices that an event names as far as a declaration cannot."""
+    named = event.slices if isinstance(event, Configure) and event.slices is not UNSET else {}
+    for number in (*named.values(), *(queue.slices for queue in _queues_in(event))):
+        if number & (number - 1):
+            detail = f"{type_of(event)}: `slices` is {number}; it must be a power of two, 1 to {MOST}"
+            return refuse("bounds", detail, event)
     for queue in _queues_in(event):
         if queue.slice >= queue.slices:
             detail = f"{type_of(event)}: `slice` is {queue.slice}; it must be below `slices`, {queue.slices}"

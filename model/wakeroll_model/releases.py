@@ -8,6 +8,7 @@ If a heartbeat shows that the owner has not received its assignment, the assignm
 followed by a release in time, the queue is freed without one.
 """
 
+from wakeroll_model import slicing
 from wakeroll_model.decisions import How
 from wakeroll_model.events import Heartbeat
 from wakeroll_model.group import Member, Revocation
@@ -29,7 +30,7 @@ def receipt_or_release(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         if beat.epoch < revocation.epoch:
             continue
         if queue not in owned:
-            released[queue] = "released" if queue in turn.group.target else "removed"
+            released[queue] = "released" if slicing.is_wanted(turn.group, queue) else "removed"
         elif revocation.shown_ms < 0:
             _note_receipt(turn, revocation)
     return free(turn, released)

@@ -58,6 +58,7 @@ def is_routine(group: Group, beat: Heartbeat) -> bool:
         and preferences.are_stored(preferences.agreed(group, beat), member)
         and (beat.about is None or beat.about == member.about)
         and beat.handling == member.handling
+        and beat.slice_by in (None, member.slice_by)
     )
 
 

@@ -7,11 +7,14 @@ message in common.
 (7, 14)
 """
 
+from collections.abc import Iterable, Iterator
 from zlib import crc32
+
+from wakeroll_model.queue import Queue
 
 MOST = 64
 """Largest number of slices of a partition."""
-_GOLDEN_RATIO = 2_654_435_769
+GOLDEN_RATIO = 2_654_435_769
 """2**32 divided by the golden ratio: it spreads the bits of the checksum, of which the highest count."""
 
 
@@ -21,7 +24,29 @@ def slice_of(key: bytes, slices: int) -> int:
     The hash is independent of murmur2, by which Kafka's producers choose the partition: else the keys of one partition
     would be in few of its slices.
     """
-    return (crc32(key) * _GOLDEN_RATIO % 2**32 * slices) >> 32
+    return (crc32(key) * GOLDEN_RATIO % 2**32 * slices) >> 32
+
+
+def cut(queue: Queue, number: int) -> list[Queue]:
+    """Return the slices of a queue, if its partition is cut into so many; at least as many as the queue's own."""
+    times = number // queue.slices
+    return [
+        Queue(queue.topic, queue.broker, queue.queue_id, number, queue.slice * times + each) for each in range(times)
+    ]
+
+
+def container(queue: Queue, number: int) -> Queue:
+    """Return the slice that contains a queue, if its partition is cut into so many, at most as many as the queue's."""
+    return Queue(queue.topic, queue.broker, queue.queue_id, number, queue.slice // (queue.slices // number))
+
+
+def overlapping(queue: Queue, numbers: Iterable[int]) -> Iterator[Queue]:
+    """Yield the other queues that have messages in common with a queue, of partitions cut into so many slices."""
+    for number in numbers:
+        if number > queue.slices:
+            yield from cut(queue, number)
+        elif number < queue.slices:
+            yield container(queue, number)
 
 
 def key_of_offset(offset: int) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeroll_model import assignment_limits, config
+from wakeroll_model import assignment_limits, config, slicing
 from wakeroll_model.decisions import Unassigned
 from wakeroll_model.group import Group
 from wakeroll_model.known_routes import Routes
@@ -80,14 +80,21 @@ def compute(group: Group, routes: Routes) -> Target:
     target = Target(strategy, {}, [], [])
     topics: list[_Shared] = []
     unrouted = []
+    cut, knowing = group.settings.slices, slicing.knowing(group)
     for topic, subscribers in _subscribers(group).items():
-        queues = routes.queues(topic)
+        queues = slicing.expanded(group, routes, topic)
         if queues is None:
             unrouted.append(topic)
             if not is_retry_topic(topic, group.group_id):  # it may be created only when a message is retried
                 target.notes.append(f"{topic}: no route received yet")
         elif not queues:
             target.notes.append(f"{topic}: the topic has no queues")
+        elif topic in cut and not knowing.intersection(subscribers):
+            _leave_sliced(target, topic, queues)
+        elif topic in cut:
+            if (number := queues[0].slices) < cut[topic]:
+                target.notes.append(f"{topic}: cut into {number} slices; {cut[topic]} would be too many queues")
+            topics.append(_Shared(queues, {topic: [name for name in subscribers if name in knowing]}))
         else:
             topics.append(_Shared(queues, {topic: subscribers}))
     _keep(target, group, unrouted)
@@ -106,6 +113,13 @@ def compute(group: Group, routes: Routes) -> Target:
     target.spread = spread(group.staying, target.owners)
     target.looks_again = "lags" in needs
     return target
+
+
+def _leave_sliced(target: Target, topic: str, queues: Sequence[Queue]) -> None:
+    """Leave the slices of a topic unassigned: none of its members knows slices."""
+    reason = "no member knows slices"
+    target.notes.append(f"{topic}: {reason}; update the clients, or set its slices to 1")
+    target.unassigned += [Unassigned(queue, reason) for queue in queues]
 
 
 def _subscribers(group: Group) -> dict[str, list[str]]:
@@ -161,7 +175,7 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
             shared.clients,
             params,
             subscriptions=shared.subscriptions,
-            previous=group.target,
+            previous=slicing.next_owners(group),
             presorted=True,
         )
         left_out = f"{strategy} assigns it to no member"
@@ -215,7 +229,7 @@ def _take(target: Target, group: Group, shared: _Shared, shares: Mapping[str, Se
     may = {topic: frozenset(clients) for topic, clients in shared.subscribers.items()}
     odd = 0
     for client_id in sorted(shares):
-        for queue in shares[client_id]:
+        for queue in _in_slices(group, shares[client_id], wanted):
             if queue not in wanted or client_id not in may[queue.topic]:
                 odd += 1
             elif queue not in given or group.owners.get(queue) == client_id:
@@ -228,6 +242,17 @@ def _take(target: Target, group: Group, shared: _Shared, shares: Mapping[str, Se
             target.owners[queue] = given[queue]
         else:
             target.unassigned.append(Unassigned(queue, left_out))
+
+
+def _in_slices(group: Group, queues: Sequence[Queue], wanted: Collection[Queue]) -> Iterable[Queue]:
+    """Return queues with the slices of those that are cut: a parameter of a strategy may name a whole queue."""
+    if not group.settings.slices:
+        return queues
+    return [
+        one
+        for queue in queues
+        for one in ([queue] if queue in wanted else filter(wanted.__contains__, slicing.overlapping(group, queue)))
+    ]
 
 
 def _keep(target: Target, group: Group, topics: Collection[str]) -> None:

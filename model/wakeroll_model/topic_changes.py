@@ -4,9 +4,9 @@ A route may be late or repeated, so one alone proves nothing about an end offset
 recorded as a reset by the route.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from wakeroll_model import broadcast_offsets, clustering_offsets, config, offsets_by_filter
+from wakeroll_model import broadcast_offsets, clustering_offsets, config, offsets_by_filter, slicing
 from wakeroll_model.commits import begin_epoch
 from wakeroll_model.events import Route, RoutedQueue
 from wakeroll_model.group import Doubt, Group
@@ -32,8 +32,7 @@ def follow(turn: Turn, route: Route) -> Outcome:
     if route.topic_id and not known_id:
         group.topic_ids[topic] = route.topic_id
     wrong: list[tuple[Queue, int]] = []
-    for routed in route.queues:
-        queue = routed.queue
+    for routed, queue in _with_queues(group, route):
         committed = group.offsets.get(queue, -1)
         if routed.max_offset is None:
             continue
@@ -51,6 +50,7 @@ def follow(turn: Turn, route: Route) -> Outcome:
         return NOTHING
     # A client that knows the leader epoch of the lost offset finds where the new log begins, even below this offset.
     kept = {queue: group.leader_epochs[queue] for queue, _ in wrong if queue in group.leader_epochs}
+    wrong = slicing.corrected(turn, wrong) if group.sliced else wrong
     return _set_right(turn, wrong, f"{topic} ends below committed offsets", kept)
 
 
@@ -74,12 +74,21 @@ def review(turn: Turn, topics: Iterable[str]) -> Outcome:
             continue
         if route.topic_id and not known_id:
             group.topic_ids[topic] = route.topic_id
-        for routed in route.queues:
-            committed = group.offsets.get(routed.queue, -1)
+        for routed, queue in _with_queues(group, route):
+            committed = group.offsets.get(queue, -1)
             end = committed if routed.max_offset is None else routed.max_offset
-            if committed > end and routed.queue not in group.doubts:
-                group.doubts[routed.queue] = Doubt(committed)
+            if committed > end and queue not in group.doubts:
+                group.doubts[queue] = Doubt(committed)
     return combined(*outcomes)
+
+
+def _with_queues(group: Group, route: Route) -> Iterator[tuple[RoutedQueue, Queue]]:
+    """Yield the queues of a route, each as the route describes it and as the group knows it: whole, or its slices."""
+    is_cut = route.topic in group.sliced
+    for routed in route.queues:
+        yield routed, routed.queue
+        if is_cut:
+            yield from ((routed, one) for one in slicing.with_offsets(group, routed.queue) if one.slices > 1)
 
 
 def forget(turn: Turn) -> None:
@@ -182,7 +191,10 @@ def _start_over(turn: Turn, route: Route) -> Outcome:
         known |= {queue for queue in group.owners if queue.topic == route.topic}
         for name in own.keys() & group.members.keys():
             own[name] |= {queue for queue in group.members[name].owned if queue.topic == route.topic}
-    wrong = [(queue, routed[queue].min_offset if queue in routed else 0) for queue in sorted(known)]
+    if route.topic in group.sliced:
+        wholes = {queue.whole for queue in known}
+        known = {piece for whole in wholes for piece in slicing.pieces(group, turn.routes, whole)}
+    wrong = [(queue, routed[queue.whole].min_offset if queue.whole in routed else 0) for queue in sorted(known)]
     outcomes = [_set_right(turn, wrong, why)] if wrong else []
     for one in group.broadcast_offsets.values():
         broadcast_offsets.start_over(one, route.topic, routed)
@@ -214,10 +226,12 @@ def _set_right(
 
 def _forget(group: Group, topics: Collection[str]) -> None:
     """Forget all state of these topics."""
-    for kept in (group.offsets, group.freed, group.added, group.reset_epochs, group.doubts, group.leader_epochs):
+    offsets = (group.offsets, group.leader_epochs, group.doubts, group.done)
+    for kept in (*offsets, group.freed, group.added, group.reset_epochs):
         for queue in [queue for queue in kept if queue.topic in topics]:
             del kept[queue]
     offsets_by_filter.forget(group, [queue for queue in group.ahead if queue.topic in topics])
+    slicing.note_numbers(group, topics)
     broadcast_offsets.forget_topics(group, topics)
     group.consumed = [name for name in group.consumed if name not in topics]
     for names in (group.gone_topics, group.idle_topics, group.topic_ids, group.suspected_ids):

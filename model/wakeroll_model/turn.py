@@ -111,6 +111,8 @@ class Turn:
         self.bytes_elsewhere = load.bytes - group.bytes
         """Bytes of the shard's other groups."""
         self.decisions: list[AnyDecision] = []
+        self.unrecorded: set[Queue] = set()
+        """Queues without an owner that lost it in this turn, as no decision says yet."""
 
     @property
     def forget_ms(self) -> int:

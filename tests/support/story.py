@@ -28,6 +28,7 @@
     16.6s   pause                         an operator pauses the group, and `resume`; reason=, by=, request_id=
     16.6s   delete group                  an operator deletes the group; reason=, by=, request_id= as for a reset
     16.6s   delete offsets orders-0..3    and committed offsets of these queues
+    16.6s   configure slices={"orders":8} orders-0/5of8 is a slice, orders-0/0..3of8 are four; beat a orders slice_by=""
     16.7s   pull a orders-0 from=5        it waits; timeout_ms=, expression=, expression_type=, and n= to repeat
     16.8s   cancel a orders-0             its last pull of that queue
     16.9s   arrive orders-0 next=6        a hint; tags=paid, properties={"region":"EU"}; observer=o1 makes it a report
@@ -540,9 +541,10 @@ def _assigned(assignment: Assignment) -> str:
         words = [f"given in {_epoch(given)}"] if given != assignment.epoch else []
         if start.offset is not None:
             words.append(f"from {start.offset}")
-        elif start.policy != "last":
+        if start.policy not in (None, "last") or (start.policy and start.offset is not None):
             words.append(f"from {start.policy}")
         words += [f"{one.expression} done to {one.offset}" for one in start.ahead]
+        words += [f"{one.slice}of{one.slices} done to {one.offset}" for one in start.done]
         shares.append(_names(one.queue for one in same) + (f" ({', '.join(words)})" if words else ""))
     text = ", ".join(shares) or "nothing"
     if assignment.revoke:
@@ -717,13 +719,17 @@ def _routed(topic: str, queues: str, rooms: str, ends: str, brokers: str) -> lis
 
 
 def _queue(name: str) -> Queue:
-    where, _, number = name.rpartition("-")
+    where, _, numbers = name.rpartition("-")
     topic, _, broker = where.partition("@")
-    return Queue(topic, broker, int(number))
+    number, _, part = numbers.partition("/")
+    slice_, _, slices = part.partition("of")
+    return Queue(topic, broker, int(number), int(slices or 1), int(slice_ or 0))
 
 
 def _queues(names: str) -> list[Queue]:
-    """Read ``orders-0`` or ``orders-0..3``."""
+    """Read ``orders-0`` or ``orders-0..3``, ``orders-0/5of8`` or ``orders-0/0..3of8``."""
+    if match := re.fullmatch(r"(.*)/(\d+)\.\.(\d+)of(\d+)", names):
+        return [_queue(f"{match[1]}/{number}of{match[4]}") for number in range(int(match[2]), int(match[3]) + 1)]
     first, _, last = names.partition("..")
     queue = _queue(first)
     return [
@@ -736,11 +742,25 @@ def _names(queues: Iterable[Queue]) -> str:
     runs: list[list[Queue]] = []
     for queue in queues:
         last = runs[-1][-1] if runs else None
-        if last and (last.topic, last.broker, last.queue_id + 1) == (queue.topic, queue.broker, queue.queue_id):
+        if last and queue == _next(last):
             runs[-1].append(queue)
         else:
             runs.append([queue])
-    return " ".join(str(run[0]) + (f"..{run[-1].queue_id}" if len(run) > 1 else "") for run in runs)
+    return " ".join(map(_run, runs))
+
+
+def _next(queue: Queue) -> Queue:
+    number = {"queue_id": queue.queue_id + 1} if queue.slices == 1 else {"slice": queue.slice + 1}
+    return msgspec.structs.replace(queue, **number)
+
+
+def _run(run: list[Queue]) -> str:
+    first, last = run[0], run[-1]
+    if len(run) == 1:
+        return str(first)
+    if first.slices == 1:
+        return f"{first}..{last.queue_id}"
+    return f"{first.whole}/{first.slice}..{last.slice}of{first.slices}"
 
 
 def _epoch(epoch: int) -> str:

@@ -29,13 +29,14 @@ def sort_queues(queues: Iterable[Queue]) -> list[Queue]:
         listed.sort()
     else:
         rank = {name: i for i, name in enumerate(sorted(names, key=java_order))}
-        listed.sort(key=lambda queue: (rank[queue.topic], rank[queue.broker], queue.queue_id))
+        listed.sort(key=lambda queue: (rank[queue.topic], rank[queue.broker], *queue.numbers))
     return listed
 
 
 def text_of(queue: Queue) -> str:
     """Return the text of `MessageQueue.toString`, from which the consistent hash is computed."""
-    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker}, queueId={queue.queue_id}]"
+    text = f"MessageQueue [topic={queue.topic}, brokerName={queue.broker}, queueId={queue.queue_id}]"
+    return text if queue.slices == 1 else f"{text}/{queue.slice}of{queue.slices}"
 
 
 def check(queues: Sequence[Any], clients: Sequence[str]) -> None:
