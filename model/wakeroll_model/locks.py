@@ -4,7 +4,7 @@ In wakeroll the assignment already is exclusive, so a lock is granted to the que
 unless it is renewed, when its owner returns it, and in any case when the queue is freed.
 """
 
-from wakeroll_model import config, events, slicing
+from wakeroll_model import config, events
 from wakeroll_model.decisions import LockAnswer, LockOutcome
 from wakeroll_model.group import QueueLock
 from wakeroll_model.queue import Queue
@@ -15,7 +15,7 @@ def lock(turn: Turn, event: events.Lock) -> None:
     """Grant or renew locks on queues that the client owns; refuse the others, with one answer per queue."""
     group = turn.group
     until_ms = turn.moment.now_ms + config.LOCK_MS
-    for queue in _named(turn, event):
+    for queue in sorted(set(event.queues)):
         if _owns(turn, event, queue):
             group.locks[queue] = QueueLock(event.client_id, until_ms)
             group.remind(until_ms)
@@ -27,7 +27,7 @@ def lock(turn: Turn, event: events.Lock) -> None:
 def unlock(turn: Turn, event: events.Unlock) -> None:
     """End locks on behalf of their owner; refuse the requests of other clients."""
     locks = turn.group.locks
-    for queue in _named(turn, event):
+    for queue in sorted(set(event.queues)):
         if queue in locks and locks[queue].client_id == event.client_id and _owns(turn, event, queue):
             del locks[queue]
             _emit(turn, event.client_id, queue, "unlocked")
@@ -47,11 +47,6 @@ def expire(turn: Turn) -> None:
     locks = turn.group.locks
     for queue in sorted(queue for queue, held in locks.items() if held.until_ms <= turn.moment.now_ms):
         _emit(turn, locks.pop(queue).client_id, queue, "expired")
-
-
-def _named(turn: Turn, event: events.Lock | events.Unlock) -> list[Queue]:
-    """Return the queues that an event names, sorted; those of a topic that is cut are its slices."""
-    return sorted({piece for queue in event.queues for piece in slicing.pieces(turn.group, turn.routes, queue)})
 
 
 def _owns(turn: Turn, event: events.Lock | events.Unlock, queue: Queue) -> bool:

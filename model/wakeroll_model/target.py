@@ -211,7 +211,8 @@ def strategy_of(group: Group) -> tuple[str, dict[str, object]]:
 def _last_shares(group: Group, shared: _Shared) -> dict[str, list[Queue]]:
     shares: dict[str, list[Queue]] = {client_id: [] for client_id in shared.clients}
     # After a loss of state, claimed queues have owners by no target, or by one made before the claim.
-    first, second = (group.owners, group.target) if group.loss is not None else (group.target, group.owners)
+    target = slicing.next_owners(group)
+    first, second = (group.owners, target) if group.loss is not None else (target, group.owners)
     for queue in shared.queues:
         if (client_id := first.get(queue, second.get(queue))) in shared.subscribers[queue.topic]:
             shares[client_id].append(queue)

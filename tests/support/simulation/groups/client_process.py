@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation.groups.client_producer import Producer
 from wakeroll.log_position import LogPosition
-from wakeroll_model import config
+from wakeroll_model import config, slices
 from wakeroll_model.client import Client, Preferences
 from wakeroll_model.client_actions import Dropped, Give, Inspected, Output, PauseChanged, Send, Take
 from wakeroll_model.decisions import Assignment
@@ -54,7 +54,8 @@ class Process:
         self.leaving = False
         self.topics: tuple[str, ...] = world.wanted(name)
         self.version = 0
-        self.client = Client(self.group_id, self.client_id, self._wishes(), about=self.about)
+        slice_by = "" if world.plan.slices else None
+        self.client = Client(self.group_id, self.client_id, self._wishes(), about=self.about, slice_by=slice_by)
         self.readers: dict[Queue, Reader] = {}
         self.busy: dict[Queue, Reader] = {}
         self.producer = Producer(self)
@@ -244,7 +245,10 @@ class Process:
         world, reader = self.world, self.readers.get(queue)
         if reader is None or reader.next_offset < 0 or queue in self.busy or self.leaving or self.client.is_paused:
             return
-        if reader.next_offset >= world.ends.get(queue, 0) or not self.client.may_hand_out(reader.give, self.now_ms):
+        if world.plan.slices:
+            self._pass_over(reader)
+        is_there = reader.next_offset < world.ends.get(queue.whole, 0)
+        if not is_there or not self.client.may_hand_out(reader.give, self.now_ms):
             return
         self.busy[queue] = reader
         world.note_handed(self, reader)
@@ -252,13 +256,31 @@ class Process:
         takes_ms, self.slow_ms = self.slow_ms or world.rng.randint(1, world.plan.handling_ms), 0
         world.after(takes_ms, self.when_awake, self._handled, queue)
 
+    def _pass_over(self, reader: Reader) -> None:
+        """Pass over messages of other slices, and those that former slices have done."""
+        give, before = reader.give, reader.next_offset
+        while reader.next_offset < self.world.ends.get(give.queue.whole, 0):
+            cell = self.world.plan.cell_of(give.queue, reader.next_offset)
+            is_mine = slices.container(cell, give.queue.slices) == give.queue
+            if is_mine and reader.next_offset >= _done_below(give, cell):
+                break
+            reader.next_offset += 1
+        if reader.next_offset > before and not reader.is_over:
+            self.client.done(give, reader.next_offset)
+            self._set_timer()
+
     def _begin(self, reader: Reader) -> None:
         """Find out where to begin, put it on record, and read."""
         give = reader.give
         if reader.is_over or self.leaving or self.readers.get(give.queue) is not reader:
             return
-        end = self.world.ends.get(give.queue, 0)
-        reader.next_offset = give.start.offset if give.start.offset is not None else end * (give.start.policy == "last")
+        others = slices.overlapping(give.queue, (1, 2, 4)) if self.world.plan.slices else ()
+        if any(other in self.readers or other in self.busy for other in others):  # an eager hand-over: drain it first
+            self.world.after(20, self.when_awake, self._begin, reader)
+            return
+        end = self.world.ends.get(give.queue.whole, 0)
+        by_policy = None if give.start.policy is None else end * (give.start.policy == "last")
+        reader.next_offset = min(one for one in (give.start.offset, by_policy) if one is not None)
         self.world.note_given(self, reader)
         self._do(self.client.started([(give, reader.next_offset)], self.now_ms))
         self.look(give.queue)
@@ -318,6 +340,12 @@ class Process:
             strategy=self.world.preferred(self.name),
             room=f"r{int(self.name[-1]) % 2}",
         )
+
+
+def _done_below(give: Give, cell: Queue) -> int:
+    """Return the offset below which the messages of a cell were done by former slices."""
+    done = [one.offset for one in give.start.done if slices.container(cell, one.slices).slice == one.slice]
+    return max(done, default=0)
 
 
 def _long_call(reader: Reader, since_ms: int) -> LongCall:

@@ -334,6 +334,7 @@ _TO_THE_WORLD: Mapping[str, Effect] = {
     "storm": _storm,
     "configure": lambda world, fault: world.operator.configure(fault.who, fault.length_ms, fault.amount),
     "strategy": lambda world, fault: world.operator.set_strategy(fault.who, fault.amount),
+    "slices": lambda world, fault: world.operator.cut(fault.who, fault.amount),
     "reset": lambda world, fault: world.operator.reset(fault.who, fault.amount),
     "delete": _delete_offsets,
     "kick": lambda world, fault: world.operator.kick(fault.who, fault.length_ms),

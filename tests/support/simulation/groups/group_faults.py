@@ -204,6 +204,11 @@ KINDS = {
         amount=one_of(3_000, 20_000),
         ends=False,
     ),
+    "slices": Kind(
+        "an operator cuts the partitions of a topic into so many slices for a group; only in a world with slices",
+        "topic",
+        amount=one_of(1, 2, 4),
+    ),
     "strategy": Kind("an operator sets a group's strategy, maybe to one that fails", "group", amount=between(0, 99)),
     "reset": Kind("an operator sets a group's offsets, back or forth", "group", amount=between(0, 100)),
     "delete": Kind(

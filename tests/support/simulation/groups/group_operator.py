@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
@@ -29,6 +30,7 @@ class Operator:
         """Clients that were kicked, and kept out for a time."""
         self._paused: set[str] = set()
         """Groups that were paused once."""
+        self._slicing = Random(f"slices {world.plan.seed}")  # of its own, so that older seeds stay the same
         self._requests = 0
         self._waiting: deque[GroupEvent | Level] = deque()
 
@@ -63,6 +65,11 @@ class Operator:
         if self._strategies[group_id] == UNKNOWN:
             self._mistaken.add(group_id)
         self._set(group_id, strategy=self._strategies[group_id])
+
+    def cut(self, topic: str, number: int) -> None:
+        """Cut the partitions of a topic into slices for one of the groups, in a world with slices."""
+        if self._world.plan.slices:
+            self._set(self._slicing.choice(GROUPS), slices={topic: number})
 
     def limit(self, group_id: str, members: int, length_ms: int) -> None:
         """Let a group have no more members than so many, for a while."""

@@ -9,10 +9,14 @@ from tests.support.simulation.frame.fault import draw_faults
 from tests.support.simulation.frame.plan import Plan as AnyPlan
 from tests.support.simulation.groups.group_faults import KINDS, QUIET_MS
 from wakeroll_model.config import LONGEST_STEP_MS, MIN_SESSION_MS
+from wakeroll_model.queue import Queue
+from wakeroll_model.slices import cut, key_of_offset, slice_of
 
 TOPICS = ("orders", "payments")
 GROUPS = ("billing", "audit")
 """The one belongs to control partition 1 of 2, the other to 0."""
+FINEST = 4
+"""The largest number of slices in a world: a message belongs to one of so many cells of its partition."""
 TWO_ROUTES_MS = 62_000
 """So long it takes until the observer has told twice where a queue ends."""
 
@@ -45,6 +49,19 @@ class Plan(AnyPlan):
     """Whether the feature level is raised at the beginning; else the seed says when."""
     patterns: bool = False
     """Whether clients subscribe by patterns."""
+
+    slices: bool = False
+    """Whether an operator cuts partitions into slices, and changes their number."""
+
+    def cells(self, queue: Queue) -> list[Queue]:
+        """Return the parts of a queue that no change of the number of slices divides; without slices, itself."""
+        return cut(queue, FINEST) if self.slices else [queue]
+
+    def cell_of(self, queue: Queue, offset: int) -> Queue:
+        """Return the part of a whole queue that a message belongs to."""
+        if not self.slices:
+            return queue
+        return self.cells(queue.whole)[slice_of(key_of_offset(offset), FINEST)]
 
     @property
     def level_ms(self) -> int | None:

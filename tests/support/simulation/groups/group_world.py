@@ -13,10 +13,11 @@ from tests.support.simulation.groups.group_operator import Operator
 from tests.support.simulation.groups.group_plan import TOPICS, Plan
 from tests.support.simulation.groups.known_strategies import by_percent, careless
 from tests.support.simulation.groups.seen import Giving, Handling, Seen
-from wakeroll_model.client_actions import Dropped, Output, Send
-from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision
+from wakeroll_model.client_actions import Dropped, Give, Output, Send
+from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Start
 from wakeroll_model.events import Heartbeat
 from wakeroll_model.queue import Queue
+from wakeroll_model.slices import container
 
 MOST_EVENTS = 30_000
 MOST_DECISIONS = 20_000
@@ -92,8 +93,8 @@ class World(AnyWorld[Plan]):
     def _add_message(self, queue: Queue) -> None:
         self.ends[queue] = self.ends.get(queue, 0) + 1
         for process in self.processes:
-            if process.alive and queue in process.readers:
-                self.after(self.broker.latency_ms(), process.when_awake, process.look, queue)
+            for read in [one for one in process.readers if one.whole == queue] if process.alive else ():
+                self.after(self.broker.latency_ms(), process.when_awake, process.look, read)
 
     def publish(self, coordinator: Coordinator, decisions: list[AnyDecision]) -> None:
         """Put decisions into the inboxes, in their order; late or twice, if a fault says so."""
@@ -201,8 +202,10 @@ class World(AnyWorld[Plan]):
     def note_given(self, process: Process, reader: Reader) -> None:
         """A process knows where to begin."""
         give = reader.give
-        who = (process.scope, give.queue, give.instance_id, give.assigned_epoch)
-        self.seen.givings.append(Giving(*who, give.start, reader.next_offset, self.now_ms))
+        for cell in self.plan.cells(give.queue):
+            who = (process.scope, cell, give.instance_id, give.assigned_epoch)
+            start, offset = _start_of(give, cell, reader.next_offset)
+            self.seen.givings.append(Giving(*who, start, offset, self.now_ms))
 
     def note_handed(self, process: Process, reader: Reader) -> None:
         """A message is in an application's hands."""
@@ -210,7 +213,8 @@ class World(AnyWorld[Plan]):
         if reader.taken:
             self.seen.handed_after_take.append((self.now_ms, process.group_id, give.queue, give.instance_id))
         who = (process.client_id, give.instance_id, give.assigned_epoch)
-        handling = Handling(process.scope, give.queue, reader.next_offset, *who, self.now_ms)
+        cell = self.plan.cell_of(give.queue, reader.next_offset)
+        handling = Handling(process.scope, cell, reader.next_offset, *who, self.now_ms)
         self.seen.handlings.append(handling)
         self._open[process.number, give.queue] = handling
 
@@ -258,3 +262,12 @@ class World(AnyWorld[Plan]):
             for queue in self.observer.queues(topic):
                 self.probes.append(queue)
                 self._add_message(queue)
+
+
+def _start_of(give: Give, cell: Queue, offset: int) -> tuple[Start, int]:
+    """Return where a cell of a queue starts, and its first message that may be handed out."""
+    done = [one.offset for one in give.start.done if container(cell, one.slices).slice == one.slice]
+    if done:
+        return Start(offset=max(done)), max(done)
+    start = give.start
+    return (Start(policy=start.policy) if start.policy is not None else start), offset

@@ -1,6 +1,7 @@
 """Does everybody have what it should, once nothing goes wrong any more?"""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Evidence
@@ -11,6 +12,7 @@ from wakeroll_model.config import REBALANCE_INTERVAL_MS, TICK_MS
 from wakeroll_model.decisions import Offset, Rebalance
 from wakeroll_model.events import Route
 from wakeroll_model.queue import Queue
+from wakeroll_model.slices import cut
 from wakeroll_model.strategies import allocate, needs_of
 
 RULE = "nobody reads"
@@ -22,7 +24,7 @@ def check(evidence: Evidence) -> Iterator[Broken]:
     In broadcasting that is every living client itself.  Left out are only queues that CARELESS leaves out, and says so.
     """
     probe_ms = evidence.plan.probe_ms
-    read = {(one.scope, one.queue) for one in evidence.seen.handlings if one.from_ms >= probe_ms}
+    read = {(one.scope, one.queue.whole) for one in evidence.seen.handlings if one.from_ms >= probe_ms}
     for queue in evidence.world.probes:
         for scope in sorted({process.scope for process in evidence.world.living() if queue.topic in process.topics}):
             # Open: nobody sets right what a broadcasting client has committed beyond the end.  And a far commit of a
@@ -97,16 +99,33 @@ def _not_told(evidence: Evidence, group_id: str, group: Gathering) -> Iterator[s
             yield f"{member.life} still holds {held[0]}"
 
 
+class Sliced(NamedTuple):
+    """A queue or a slice of one, as its route describes it."""
+
+    queue: Queue
+    room: str
+    max_offset: int
+
+
 def _not_as_planned(group: Gathering, routes: dict[str, Route], offsets: dict[Queue, int]) -> Iterator[str]:
     """Each queue belongs to whom the strategy gives it, asked about each topic among its subscribers."""
     wanted = {name: sorted(member.topics) for name, member in group.members.items() if name not in group.leaving}
     topics = [topic for topic in TOPICS if any(topic in subscribed for subscribed in wanted.values())]
-    queues = [one for topic in topics if topic in routes for one in routes[topic].queues]
+    routed = [one for topic in topics if topic in routes for one in routes[topic].queues]
+    queues = [
+        Sliced(piece, one.room, one.max_offset)
+        for one in routed
+        for piece in cut(one.queue, group.slices.get(one.topic, 1))
+    ]
     params = {
         "consumer_rooms": {name: group.members[name].said.room for name in wanted},
         "queue_rooms": {one.queue: one.room for one in queues},
         "weights": {name: group.members[name].said.weight for name in wanted},
-        "lags": {one.queue: max(0, one.max_offset - offsets[one.queue]) for one in queues if one.queue in offsets},
+        "lags": {
+            one.queue: -(-max(0, one.max_offset - offsets[one.queue]) // one.queue.slices)
+            for one in queues
+            if one.queue in offsets
+        },
     }
     needed = {name: params[name] for name in _needs(group.strategy)} | PARAMS
     shares = allocate(

@@ -73,8 +73,9 @@ def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
     for page in evidence.pages:
         if isinstance(page.event, Commit):
             for entry in page.event.offsets:
-                key = page.event.instance_id, entry.queue
-                commits.setdefault(key, []).append((page.at_ms, page.event.epoch, entry.offset))
+                for cell in evidence.plan.cells(entry.queue):
+                    key = page.event.instance_id, cell
+                    commits.setdefault(key, []).append((page.at_ms, page.event.epoch, entry.offset))
     next_ms: dict[tuple[str, Queue], int] = {}  # when a life was given the queue again: then its new start counts
     times = Counter((one.life, one.queue, one.given) for one in evidence.seen.givings)
     for one in reversed(evidence.seen.givings):
@@ -87,7 +88,7 @@ def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
         offsets = [(offset, at_ms) for at_ms, offset in mine if one.at_ms <= at_ms < until_ms]
         if one.start.offset is not None or not offsets or one.life in evidence.seen.straggled:
             continue
-        if (one.scope, one.queue) in evidence.seen.far_commits:
+        if evidence.is_far(one.scope, one.queue):
             continue
         first, at_ms = offsets[0]
         if any(offset >= one.offset for at_ms, offset in mine if at_ms < one.at_ms):
@@ -123,7 +124,9 @@ def _goes_on(evidence: Evidence, one: Giving) -> bool:
         and other.at_ms < one.at_ms
     ]
     done = {each.offset for each in evidence.handlings.get((one.scope, one.queue), ()) if 0 <= each.to_ms <= one.at_ms}
-    return any(offset <= one.offset and done.issuperset(range(offset, one.offset)) for offset in before)
+    return any(
+        offset <= one.offset and done.issuperset(evidence.of_cell(one.queue, offset, one.offset)) for offset in before
+    )
 
 
 def _wrong_start(one: Giving, where: str) -> Broken:
@@ -145,7 +148,7 @@ def _added(evidence: Evidence) -> set[tuple[str, Queue]]:
             reads.setdefault(begun[number].queue.topic, set()).add(begun[number].scope)
             number += 1
         if isinstance(page.event, Route):
-            new = {one.queue for one in page.event.queues} - routed
+            new = {cell for one in page.event.queues for cell in evidence.plan.cells(one.queue)} - routed
             added |= {(scope, queue) for queue in new for scope in reads.get(queue.topic, ())}
             routed |= new
     return added
@@ -179,7 +182,7 @@ def _committed_unhandled(evidence: Evidence) -> Iterator[Broken]:
                 for one in handlings
                 if one.life == life and one.given >= reset_epoch and 0 <= one.to_ms <= at_ms
             }
-            if missing := set(range(since, offset.offset)) - done:
+            if missing := evidence.of_cell(queue, since, offset.offset) - done:
                 says = f"{life} commits {queue} up to {offset.offset} and has not handled {min(missing)}"
                 yield Broken("committed unhandled", at_ms, says, queue, offset.group_id)
             before = offset.offset
@@ -193,7 +196,7 @@ def _lost(evidence: Evidence) -> Iterator[Broken]:
     """
     for topic in TOPICS:
         scopes = sorted({process.scope for process in evidence.world.living() if topic in process.topics})
-        for queue in evidence.world.observer.queues(topic):
+        for queue in [cell for one in evidence.world.observer.queues(topic) for cell in evidence.plan.cells(one)]:
             for scope in scopes:
                 is_told = (scope, queue) not in evidence.left_out and not evidence.is_twisted(scope, queue)
                 if is_told and not (evidence.has_eras(scope)) and (says := _missing(evidence, scope, queue)):
@@ -208,7 +211,7 @@ def _missing(evidence: Evidence, scope: str, queue: Queue) -> str:
     committed = offsets[-1].offset if offsets else 0
     handlings = [one for one in evidence.handlings.get((scope, queue), ()) if one.to_ms >= 0]
     done = {one.offset for one in handlings if one.given >= reset_epoch}
-    missing = sorted(set(range(committed, max((one.offset for one in handlings), default=0))) - done)
+    missing = sorted(evidence.of_cell(queue, committed, max((one.offset for one in handlings), default=0)) - done)
     if not missing:
         return ""
     return f"{len(missing)} messages of {queue} were never handled by {scope}, first {missing[0]}"
@@ -257,7 +260,7 @@ def _reset_unheard(evidence: Evidence, scope: str, before: Handling) -> bool:
     if given is None or not is_by_reset:
         return False
     shown = [page.offset for page in evidence.beats[scope, before.life] if page.event.epoch >= before.given]
-    asked = [one.cause.offset for one in evidence.told[before.life] if before.queue in one.revoke]
+    asked = [one.cause.offset for one in evidence.told[before.life] if evidence.has_cell(one.revoke, before.queue)]
     return any(at > given.offset and not any(given.offset < beat < at for beat in shown) for at in asked)
 
 

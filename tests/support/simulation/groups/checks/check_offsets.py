@@ -7,7 +7,7 @@ from tests.support.simulation.groups.checks.evidence import Book, Evidence
 from tests.support.simulation.groups.checks.roll import Roll
 from wakeroll_model import invariants
 from wakeroll_model.config import ERA_EPOCHS
-from wakeroll_model.decisions import Handover, Membership, Offset, Rebalance, Rejected
+from wakeroll_model.decisions import BY_THE_SLICES, Handover, Membership, Offset, Rebalance, Rejected
 from wakeroll_model.events import Commit, Delete, Reset, Route
 from wakeroll_model.queue import Queue
 from wakeroll_model.topic_changes import BY as ROUTE
@@ -64,6 +64,8 @@ def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
             only_one = decision.group_id, decision.queue, f"{decision.mode} {decision.client_id}"
             by_route = decision.reset_by == ROUTE and decision.mode == "broadcasting"
             life, given = owner.get(everybody, ("", 0))
+            if decision.reset_by == BY_THE_SLICES:
+                continue
             if decision.reset_by is not None:
                 owner[only_one if by_route else everybody] = life, decision.epoch
                 continue
@@ -88,7 +90,8 @@ def _resets(book: Book) -> Iterator[Broken]:
             routed[event.topic] = {one.queue for one in event.queues}
         if not isinstance(event, Reset):
             continue
-        set_to = [(one.queue, one.offset) for one in page.decisions if isinstance(one, Offset)]
+        offsets = [one for one in page.decisions if isinstance(one, Offset) and not one.deleted]
+        set_to = list(dict.fromkeys((one.queue.whole, one.offset) for one in offsets))
         epochs = [one for one in page.decisions if isinstance(one, Rebalance) and one.trigger == "reset"]
         wanted = [(one.queue, one.offset) for one in event.offsets]
         known = all(queue in routed.get(queue.topic, {queue}) for queue, _ in wanted)
@@ -124,7 +127,7 @@ def _deletions(book: Book) -> Iterator[Broken]:
             counts = not (is_refused or readers or is_repeated)
             gone = {_key(one) for one in page.decisions if isinstance(one, Offset)}
             modes = {mode for mode, _, _ in gone}
-            wanted = {key for key in has if counts and key[0] in modes and key[2] in event.queues}
+            wanted = {key for key in has if counts and key[0] in modes and key[2].whole in event.queues}
             epochs = sum(isinstance(one, Rebalance) for one in page.decisions)
             if gone != wanted or bool(gone) != counts or epochs != counts or (is_repeated and is_refused):
                 says = f"{event.request_id} is to delete {wanted}, and deletes {gone} in {epochs} epochs; for {readers}"

@@ -60,11 +60,12 @@ def _wrong_keeping(
     """Who has a queue that is gone must give it up; where a strategy fails, nobody must give up anything else."""
     for queue, client_id in group.owners.items():
         member = group.members[client_id]
-        is_there = queue in routed.get(queue.topic, {queue})
+        is_there = queue.whole in routed.get(queue.topic, {queue.whole})
         must_give_up = member.told is not None and queue in member.told.revoke
         if not is_there and not must_give_up:
             yield queue, f"{queue} is gone, and {client_id} keeps it"
         is_new = must_give_up and queue not in asked
         is_new = is_new and client_id not in group.leaving
+        is_new = is_new and queue.slices == group.slices.get(queue.topic, 1)
         if strategy == UNKNOWN and is_new and is_there and queue.topic in member.topics:
             yield queue, f"{client_id} must give up {queue}, though {strategy} fails"

@@ -1,7 +1,7 @@
 """What the checkers judge by: the log of a world, what was decided about each record, and what was seen."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -12,8 +12,10 @@ from tests.support.simulation.frame.simulated_coordinator import Coordinator, Er
 from tests.support.simulation.groups.group_world import World
 from tests.support.simulation.groups.known_strategies import CARELESS
 from tests.support.simulation.groups.seen import Handling
+from wakeroll_model import slices
 from wakeroll_model.config import LONGEST_STEP_MS
 from wakeroll_model.decisions import (
+    BY_THE_SLICES,
     WITHOUT_TARGET,
     AnyDecision,
     Assignment,
@@ -179,19 +181,29 @@ class Evidence:
             elif isinstance(decision, Handover):
                 life = lives.get((group_id, decision.to), "")
                 link = Link(life, decision.epoch, decision.how, decision.seq, decision.cause.offset)
-                chains[group_id, decision.queue].add(link)
+                for cell in self.plan.cells(decision.queue):
+                    chains[group_id, cell].add(link)
             elif isinstance(decision, Offset) and decision.reset_by is not None and decision.mode == "clustering":
-                chains[group_id, decision.queue].reset(decision)
+                for cell in self.plan.cells(decision.queue) if decision.reset_by != BY_THE_SLICES else ():
+                    chains[group_id, cell].reset(decision)
         return chains
 
     def is_twisted(self, scope: str, queue: Queue) -> bool:
         """Whether a queue's offsets do not tell which messages are meant: it was made again, truncated or lied of."""
         is_new = any(queue.topic == topic for _, topic in self.seen.made_again)
-        return is_new or queue in self.seen.truncated or (scope, queue) in self.seen.far_commits
+        return is_new or queue.whole in self.seen.truncated or self.is_far(scope, queue)
+
+    def is_far(self, scope: str, queue: Queue) -> bool:
+        """Whether somebody has committed a queue, or another slice with its messages, beyond its end."""
+        return any((scope, one) in self.seen.far_commits for one in (queue, *slices.overlapping(queue, (1, 2, 4))))
+
+    def has_cell(self, queues: Collection[Queue], queue: Queue) -> bool:
+        """Whether some of these queues has the messages of a queue, or of a cell of one."""
+        return any(one == queue or queue in self.plan.cells(one) for one in queues)
 
     def is_forged_end(self, scope: str, queue: Queue) -> bool:
         """Whether somebody has committed a queue that lost its tail in the name of its owner."""
-        return queue in self.seen.truncated and (scope, queue) in self.seen.far_commits
+        return queue.whole in self.seen.truncated and self.is_far(scope, queue)
 
     def has_eras(self, scope: str) -> bool:
         """Whether the coordinator of a group has lost its state."""
@@ -211,8 +223,17 @@ class Evidence:
                 if decision.mode == "broadcasting" and not self.plan.broadcasts(decision.group_id):
                     continue  # a stranger's, who was alone in the group
                 scope = self.plan.scope(decision.group_id, decision.client_id)
-                offsets[scope, decision.queue].append(decision)
+                for cell in self.plan.cells(decision.queue) if decision.reset_by != BY_THE_SLICES else ():
+                    before = offsets[scope, cell][-1] if offsets[scope, cell] else None
+                    is_same = before is not None and not before.deleted and before.shard == decision.shard
+                    if self.plan.slices and is_same and decision.reset_by is None and decision.offset <= before.offset:
+                        continue  # a former slice has done more of this cell
+                    offsets[scope, cell].append(decision)
         return offsets
+
+    def of_cell(self, queue: Queue, from_: int, to: int) -> set[int]:
+        """Return the offsets in a range that belong to a queue, or to a cell of one."""
+        return {offset for offset in range(from_, to) if self.plan.cell_of(queue, offset) == queue}
 
     @cached_property
     def said_offsets(self) -> dict[tuple[str, Queue], set[int]]:
@@ -225,7 +246,8 @@ class Evidence:
                 client_ids = [page.event.client_id] if isinstance(page.event, Commit) else ["c1", "c2", "c3", "c4"]
                 for scope in {self.plan.scope(page.event.group_id, client_id) for client_id in client_ids}:
                     for entry in page.event.offsets:
-                        said[scope, entry.queue].add(entry.offset)
+                        for cell in self.plan.cells(entry.queue):
+                            said[scope, cell].add(entry.offset)
         return said
 
     @cached_property
@@ -250,7 +272,8 @@ class Evidence:
         careless = [(group_id, target) for group_id, target in last.items() if target.strategy == CARELESS]
         said = {(group_id, one.queue) for group_id, target in careless for one in target.unassigned if one.reason}
         ends = {queue.topic: queue for queue in sorted(self.world.ends)}
-        return said | {(group_id, queue) for group_id, _ in careless for queue in ends.values()}
+        said |= {(group_id, queue) for group_id, _ in careless for queue in ends.values()}
+        return said | {(group_id, cell) for group_id, queue in said for cell in self.plan.cells(queue)}
 
     @cached_property
     def left_well(self) -> set[str]:

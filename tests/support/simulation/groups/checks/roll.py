@@ -77,6 +77,8 @@ class Gathering:
     """The requests to kick a client that took effect."""
     matches: dict[str, set[str]] = field(default_factory=dict)
     """Pattern -> the topics that match it."""
+    slices: dict[str, int] = field(default_factory=dict)
+    """Topic -> into how many slices its partitions are cut, if it was ever said."""
     is_paused: bool = False
     """Whether an operator has paused it, by the record."""
     configured_at: int = -1
@@ -142,6 +144,8 @@ class Roll:
     def _configure(self, event: Configure, offset: int) -> None:
         group = self.group(event.group_id)
         group.settings |= {name: value for name in group.settings if (value := getattr(event, name)) is not UNSET}
+        if event.slices is not UNSET:
+            group.slices |= event.slices
         group.configured_at, group.configured_epoch = offset, group.epoch
 
     def take(self, page: Page) -> None:
