@@ -1,6 +1,7 @@
 """Worlds from many seeds: ``python -m tests.simulation.simulate --seeds 1000 [--from 0] [--only polling]``.
 
-Each seed is a world of groups, one of long polling, and one of the ring (the public classes of the SDK).  Exits with 1
+Each seed is a world of groups, one of groups whose topics are cut into slices, one of long polling, and one of the
+ring (the public classes of the SDK).  Exits with 1
 and the story of the first failing world; else prints how often each fault happened.
 """
 
@@ -9,11 +10,11 @@ import sys
 import time
 from collections import Counter
 
-from tests.support.simulation.groups.group_simulation import GROUPS
+from tests.support.simulation.groups.group_simulation import GROUPS, SLICES
 from tests.support.simulation.polling.polling_simulation import POLLING
 from tests.support.simulation.ring.ring_simulation import RING
 
-SIMULATIONS = {"groups": GROUPS, "polling": POLLING, "ring": RING}
+SIMULATIONS = {"groups": GROUPS, "slices": SLICES, "polling": POLLING, "ring": RING}
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from wakeroll_model import feature_levels
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
@@ -52,10 +53,13 @@ class Coordinator:
         self.eras = [Era(1, 0, 0, None, None, 0, 0)]
         self._where = topic, partition, partitions
         self._rng = rng
+        self.level = feature_levels.FIRST
+        """Feature level of an era that begins without a state."""
         self._shard = self._shard_from(None)
-        self.saved: list[tuple[int, bytes]] = [(0, self._shard.body())]
+        self.saved: list[tuple[int, bytes]] = []
         """After each complete batch of this era, the offset of the next record and the state."""
-        self._snapshots = [(self.eras[0], *self.saved[0])]
+        self._snapshots: list[tuple[Era, int, bytes]] = []
+        self.begin_at(self.level)
         self.away_until_ms = 0
         """Until this time of the world it does not run."""
         self.longest_batch = 0
@@ -65,6 +69,13 @@ class Coordinator:
         self._publishes_any = False
         self._reached = 0
         """Offset of the first record that it has not decided about yet."""
+
+    def begin_at(self, level: int) -> None:
+        """Begin at a feature level, as a new deployment does, and in each era without a state."""
+        self.level = level
+        self._shard = self._shard_from(None)
+        self.saved = [(0, self._shard.body())]
+        self._snapshots = [(self.eras[0], *self.saved[0])]
 
     @property
     def is_done(self) -> bool:
@@ -155,7 +166,7 @@ class Coordinator:
 
     def _shard_from(self, body: bytes | None) -> Shard:
         era = self.eras[-1]
-        return Shard(*self._where, body, era=era.number, quiet_until=era.quiet_until)
+        return Shard(*self._where, body, era=era.number, quiet_until=era.quiet_until, level=self.level)
 
     def _record(self, decisions: list[AnyDecision]) -> None:
         first = self.eras[-1].first

@@ -204,11 +204,6 @@ KINDS = {
         amount=one_of(3_000, 20_000),
         ends=False,
     ),
-    "slices": Kind(
-        "an operator cuts the partitions of a topic into so many slices for a group; only in a world with slices",
-        "topic",
-        amount=one_of(1, 2, 4),
-    ),
     "strategy": Kind("an operator sets a group's strategy, maybe to one that fails", "group", amount=between(0, 99)),
     "reset": Kind("an operator sets a group's offsets, back or forth", "group", amount=between(0, 100)),
     "delete": Kind(
@@ -241,3 +236,12 @@ KINDS = {
     "other mode": Kind("a client that broadcasts wants into a group that does not, or the other way round", "group"),
 }
 """Each happens at least once in every world that leaves nothing out."""
+SLICED_KINDS = {
+    **KINDS,
+    "slices": Kind(
+        "an operator cuts the partitions of a topic into so many slices for a group",
+        "topic",
+        amount=one_of(1, 2, 4),
+    ),
+}
+"""Those of worlds in which partitions are cut into slices."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tests.support.simulation.frame.fault import draw_faults
 from tests.support.simulation.frame.plan import Plan as AnyPlan
-from tests.support.simulation.groups.group_faults import KINDS, QUIET_MS
+from tests.support.simulation.groups.group_faults import KINDS, QUIET_MS, SLICED_KINDS
 from wakeroll_model.config import LONGEST_STEP_MS, MIN_SESSION_MS
 from wakeroll_model.queue import Queue
 from wakeroll_model.slices import cut, key_of_offset, slice_of
@@ -151,7 +151,7 @@ def draw(seed: int, only: tuple[str, ...] = tuple(KINDS), chaos_ms: int | None =
         faults=(),
     )
     plan = replace(plan, **given)  # type: ignore[arg-type]
-    faults = draw_faults(rng, plan, KINDS, only, one_more_per_ms=20_000, first_ms=5_000, quiet_ms=QUIET_MS)
+    faults = draw_faults(rng, plan, SLICED_KINDS, only, one_more_per_ms=20_000, first_ms=5_000, quiet_ms=QUIET_MS)
     for fault in faults:
         if fault.kind in ("behind", "outage"):
             plan = replace(plan, chaos_ms=max(plan.chaos_ms, fault.at_ms + fault.length_ms + QUIET_MS))

@@ -10,7 +10,7 @@ from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.frame.shrink import Trial
 from tests.support.simulation.frame.simulation import Simulation
 from tests.support.simulation.groups.checks.judge import judge
-from tests.support.simulation.groups.group_faults import KINDS
+from tests.support.simulation.groups.group_faults import KINDS, SLICED_KINDS
 from tests.support.simulation.groups.group_plan import Plan, draw
 from tests.support.simulation.groups.group_story import story
 from tests.support.simulation.groups.group_world import World
@@ -64,4 +64,16 @@ class GroupSimulation(Simulation[Plan, World]):
         return plan
 
 
+class SlicedSimulation(GroupSimulation):
+    """Worlds of groups whose topics are cut into slices, while all the rest goes wrong too."""
+
+    name = "slices"
+    kinds = SLICED_KINDS
+
+    def draw(self, seed: int, **given: Any) -> Plan:
+        """Draw a plan; `given`: arguments beside the seed, as a mutant has them."""
+        return draw(seed, **({"only": ("slices",) * 8 + tuple(KINDS), "slices": True, "is_raised": True} | given))
+
+
 GROUPS = GroupSimulation()
+SLICES = SlicedSimulation()

@@ -13,6 +13,7 @@ from tests.support.simulation.groups.group_operator import Operator
 from tests.support.simulation.groups.group_plan import TOPICS, Plan
 from tests.support.simulation.groups.known_strategies import by_percent, careless
 from tests.support.simulation.groups.seen import Giving, Handling, Seen
+from wakeroll_model import feature_levels
 from wakeroll_model.client_actions import Dropped, Give, Output, Send
 from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Start
 from wakeroll_model.events import Heartbeat
@@ -35,6 +36,9 @@ class World(AnyWorld[Plan]):
         super().__init__(plan)
         if plan.has_replicas:
             self.add_replicas()
+        if plan.slices:  # records below their level would name whole queues
+            for coordinator in (*self.coordinators, *self.replicas):
+                coordinator.begin_at(feature_levels.NEWEST)
         self.seen = Seen()
         self.inbox: dict[str, list[AnyDecision]] = {}
         """client_id -> all decisions that were ever published to it."""
@@ -48,7 +52,7 @@ class World(AnyWorld[Plan]):
         """How many messages a queue has."""
         self.processes: list[Process] = []
         self.probes: list[Queue] = []
-        """Queues that get one more message in the calm."""
+        """Queues that get one more message in the calm, or the cells that it belongs to."""
         self._late = self._echo = (0, 0)
         self._lost: dict[str, tuple[int, tuple[str, ...]]] = {}
         """client_id -> until when which decisions for it are lost."""
@@ -260,7 +264,7 @@ class World(AnyWorld[Plan]):
         """One more message for each queue: is there anybody to handle it?"""
         for topic in TOPICS:
             for queue in self.observer.queues(topic):
-                self.probes.append(queue)
+                self.probes.append(self.plan.cell_of(queue, self.ends.get(queue, 0)))
                 self._add_message(queue)
 
 

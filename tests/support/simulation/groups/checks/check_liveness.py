@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Iterator[Broken]:
     In broadcasting that is every living client itself.  Left out are only queues that CARELESS leaves out, and says so.
     """
     probe_ms = evidence.plan.probe_ms
-    read = {(one.scope, one.queue.whole) for one in evidence.seen.handlings if one.from_ms >= probe_ms}
+    read = {(one.scope, one.queue) for one in evidence.seen.handlings if one.from_ms >= probe_ms}
     for queue in evidence.world.probes:
         for scope in sorted({process.scope for process in evidence.world.living() if queue.topic in process.topics}):
             # Open: nobody sets right what a broadcasting client has committed beyond the end.  And a far commit of a

@@ -6,6 +6,7 @@ from tests.support.control_log import TOPIC
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
 from tests.support.simulation.groups.known_strategies import careless
+from wakeroll_model import slices
 from wakeroll_model.config import MAX_DETAIL
 from wakeroll_model.decisions import Offset, Rejected
 from wakeroll_model.events import (
@@ -59,7 +60,8 @@ def _not_replayable(evidence: Evidence) -> Iterator[Broken]:
         partition, partitions = coordinator.partition, len(evidence.world.coordinators)
         for era in coordinator.eras:
             records = coordinator.log[era.position : min(era.ended_at, len(coordinator.log))]
-            shard = Shard(TOPIC, partition, partitions, era.body, era=era.number, quiet_until=era.quiet_until)
+            era_of = {"era": era.number, "quiet_until": era.quiet_until, "level": coordinator.level}
+            shard = Shard(TOPIC, partition, partitions, era.body, **era_of)
             with careless():
                 again = [encode_decision(one) for record in records for one in shard.apply(record)]
             encoded = [encode_decision(one) for one in coordinator.decided(era)]
@@ -103,9 +105,12 @@ def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue],
                 details = " ".join(one.detail for one in rejected)
                 answered = {one.queue for one in advanced}
                 for entry in commit.offsets:
-                    key = evidence.plan.scope(commit.group_id, commit.client_id), entry.queue
+                    scope = evidence.plan.scope(commit.group_id, commit.client_id)
+                    others = slices.overlapping(entry.queue, (1, 2, 4)) if book.era.number > 1 else ()
+                    known = [newest.get((scope, one), -1) for one in (entry.queue, *others)]
+                    known += [learnt.get((commit.group_id, one), -1) for one in (entry.queue, *others)]
                     refused = f"{entry.queue}: " in details or len(details) >= MAX_DETAIL
-                    is_news = entry.offset > max(newest.get(key, -1), learnt.get((commit.group_id, entry.queue), -1))
+                    is_news = entry.offset > max(known)
                     if is_news and entry.queue not in answered and not refused:
                         says = f"the commit of {entry.queue} by {commit.instance_id} has no answer"
                         yield Broken("unaccounted", page.at_ms, says, entry.queue, commit.group_id)
