@@ -40,6 +40,7 @@ from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance
 from wakeroll_model.events import Configure, Delete, Inspect, Kick, OperatorName, Pause, Request, Reset
 from wakeroll_model.queue import Queue, TopicName
 from wakeroll_model.records import type_of
+from wakeroll_model.slicing import NOTE as SLICES_NOTE
 
 ANSWER_S = 30.0
 """How long to wait for the coordinator (s). A batch takes about a second; the first ones after a start take longer."""
@@ -328,7 +329,7 @@ class Admin:
             InvalidUsage: there is no such setting or strategy, or a value or `by` is out of bounds.
             InvalidKeys: there is no key of an operator to sign with.
             RequestRefused: the settings contradict those of the group, or the coordinator does not know the key that
-                signs.
+                signs, or ignores slices.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -338,7 +339,15 @@ class Admin:
         with self._answering():
             log = self._log(group_id)
             log.from_now_on()
-            return await_target(log, self._append(event), timeout)
+            done = await_target(log, self._append(event), timeout)
+        is_noted = any(note.startswith(SLICES_NOTE) for note in done.notes)
+        if event.slices and max(event.slices.values()) > 1 and not is_noted:
+            raise RequestRefused(
+                f"group {group_id!r} is not cut into slices: its shard is below feature level 5, and ignores `slices`; "
+                "see docs/upgrading.md",
+                "settings",
+            )
+        return done
 
     def kick(
         self,

@@ -17,9 +17,12 @@ from wakeroll_model.events import Ahead
 from wakeroll_model.group import Doubt, Group
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.queue import Queue
-from wakeroll_model.retry_topics import retry_topic_of
+from wakeroll_model.retry_topics import is_retry_topic
 from wakeroll_model.slices import MOST, container, cut
 from wakeroll_model.turn import Turn
+
+NOTE = "slices: "
+"""Beginning of the note of a target that lists the topics that are cut."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -28,9 +31,9 @@ _encode = msgspec.json.Encoder().encode
 
 def wrong_numbers(group: Group, numbers: Mapping[str, int]) -> str:
     """Return why topics cannot be cut into so many slices; empty if they can."""
-    retries = retry_topic_of(group.group_id)
-    if numbers.get(retries, 1) > 1:
-        return f"slices: {retries} cannot be cut, because it has one queue for each delay of a retry"
+    for topic, number in sorted(numbers.items()):
+        if number > 1 and is_retry_topic(topic, group.group_id):
+            return f"slices: {topic} is a retry topic, which cannot be cut: it has a queue for each delay of a retry"
     topics = len(with_numbers(group, numbers))
     if topics > config.MAX_SLICED_TOPICS:
         return f"slices would cut {topics} topics; expected at most {config.MAX_SLICED_TOPICS}"
@@ -138,11 +141,12 @@ def note_numbers(group: Group, topics: Iterable[str]) -> None:
             group.sliced[topic] = numbers
 
 
-def with_offsets(group: Group, whole: Queue) -> list[Queue]:
-    """Return the queues that have a committed offset among a whole queue and its slices, sorted."""
-    if whole.topic not in group.sliced:
-        return [whole] if whole in group.offsets else []
-    return sorted(queue for queue in (whole, *overlapping(group, whole)) if queue in group.offsets)
+def with_offsets(group: Group, queue: Queue) -> list[Queue]:
+    """Return the queues that have a committed offset among a queue and the slices that it contains, sorted."""
+    if queue.topic not in group.sliced:
+        return [queue] if queue in group.offsets else []
+    parts = (one for one in overlapping(group, queue) if one.slices > queue.slices)
+    return sorted(one for one in (queue, *parts) if one in group.offsets)
 
 
 def pieces(group: Group, routes: Routes, queue: Queue) -> list[Queue]:

@@ -81,6 +81,8 @@ def compute(group: Group, routes: Routes) -> Target:
     topics: list[_Shared] = []
     unrouted = []
     cut, knowing = group.settings.slices, slicing.knowing(group)
+    if cut:
+        target.notes.append(slicing.NOTE + ", ".join(f"{topic} {number}" for topic, number in cut.items()))
     for topic, subscribers in _subscribers(group).items():
         queues = slicing.expanded(group, routes, topic)
         if queues is None:

@@ -732,6 +732,8 @@ def _queues(names: str) -> list[Queue]:
         return [_queue(f"{match[1]}/{number}of{match[4]}") for number in range(int(match[2]), int(match[3]) + 1)]
     first, _, last = names.partition("..")
     queue = _queue(first)
+    if queue.slices > 1:
+        return [queue]
     return [
         Queue(queue.topic, queue.broker, number) for number in range(queue.queue_id, int(last or queue.queue_id) + 1)
     ]

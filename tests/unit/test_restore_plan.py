@@ -69,7 +69,7 @@ def test_a_shard_without_a_state_learns_from_the_log_in_a_new_era():
 
     assert whole.beginning == Beginning(offset=0, era=3, quiet_until=900)
     assert "settings and offsets are unchanged" in whole.text
-    assert cut.beginning == Beginning(offset=400, era=3, quiet_until=900, level=feature_levels.NEWEST)
+    assert cut.beginning == Beginning(offset=400, era=3, quiet_until=900, level=feature_levels.OFFERED)
     assert "settings and offsets from before the log's start are lost" in cut.text
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from wakeroll_model.feature_levels import NEWEST
+from wakeroll_model.feature_levels import NEWEST, OFFERED
 from wakeroll_pipeline.cli.doctor_command import level_check
 from wakeroll_pipeline.runtime.run_status import Status, read_status, running, write_status
 from wakeroll_pipeline.settings import Settings
@@ -25,10 +25,10 @@ def ended() -> int:
 
 
 def test_a_level_that_this_release_does_not_know_is_refused(wakeroll):
-    code, _, complaint = wakeroll("upgrade", "--level", str(NEWEST + 1), "--bootstrap", "127.0.0.1:1")
+    code, _, complaint = wakeroll("upgrade", "--level", str(OFFERED + 1), "--bootstrap", "127.0.0.1:1")
 
     assert code == 2
-    assert f"--level is {NEWEST + 1}, but this release knows levels 1 to {NEWEST}" in complaint
+    assert f"--level is {OFFERED + 1}, but this release offers levels 1 to {OFFERED}" in complaint
 
 
 def test_an_older_coordinator_is_named_before_anything_is_appended(wakeroll, tmp_path):

@@ -84,7 +84,7 @@ WRONG = [
     ("kick billing", "Missing argument 'CLIENT'; usage: wakeroll kick [OPTIONS] GROUP CLIENT"),
     ("dlq billing --show 1 --drop 2", "--show, --resend and --drop exclude each other"),
     ("dlq billing --limit 0", "Input should be greater than or equal to 1"),
-    ("upgrade --level 99", "this release knows levels 1 to"),
+    ("upgrade --level 99", "this release offers levels 1 to"),
     ("reshard --partitions 1", "Input should be greater than or equal to 2"),
     ("run --bootstrap localhost", "bootstrap is 'localhost'; it must be host:port"),
     (f"run --only dance --bootstrap {NOWHERE}", "--only is 'dance'; it must be one of: coordinate, record"),

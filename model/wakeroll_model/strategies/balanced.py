@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 from wakeroll_model.balance import levels, quotas
+from wakeroll_model.balance.gather import gathered
 from wakeroll_model.balance.hand_out import hand_out
 from wakeroll_model.balance.regions import NOBODY, Region
 from wakeroll_model.balance.transport import Offer
@@ -31,7 +32,7 @@ def assign_all(
     /,
 ) -> dict[str, list[Queue]]:
     """Assign the queues of all topics at once; among equally good answers the choice is deterministic."""
-    return share_regions(topics, subscribers, previous, _share)
+    return gathered(share_regions(topics, subscribers, previous, _share), topics, previous)
 
 
 def _share(region: Region) -> dict[str, list[Queue]]:

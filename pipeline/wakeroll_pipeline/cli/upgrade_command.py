@@ -13,7 +13,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.keys import key_to_sign, warning_of
 from wakeroll.operator_name import this_user
 from wakeroll_model.events import Level
-from wakeroll_model.feature_levels import CHANGES, FIRST, NEWEST
+from wakeroll_model.feature_levels import CHANGES, FIRST, OFFERED
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_pipeline.cli.live_answer import live_model
 from wakeroll_pipeline.cli.options import AsJson, BrokerOptions, By
@@ -50,7 +50,7 @@ class ShardLevel(Struct, frozen=True, kw_only=True):
 
 def upgrade(
     deployment: BrokerOptions,
-    level: ToLevel = NEWEST,
+    level: ToLevel = OFFERED,
     execute: Execute = False,
     by: By = None,
     as_json: AsJson = False,
@@ -59,8 +59,8 @@ def upgrade(
 
     A level changes how shards decide, from a position of the log on. It never goes down.
     """
-    if level > NEWEST:
-        raise InvalidUsage(f"--level is {level}, but this release knows levels {FIRST} to {NEWEST}")
+    if level > OFFERED:
+        raise InvalidUsage(f"--level is {level}, but this release offers levels {FIRST} to {OFFERED}")
     settings = deployment.settings()
     if execute:
         if settings.keys and (warning := warning_of(settings.keys)):
@@ -78,7 +78,7 @@ def upgrade(
             offsets = carry_out(settings.connection, signing, event, places, late, out)
             found = _levels(model, settings.work_folder)
     if as_json:
-        write_document({"newest_level": NEWEST, "shards": found, "raised": len(offsets)})
+        write_document({"newest_level": OFFERED, "shards": found, "raised": len(offsets)})
         return
     out.print(_table(found))
     out.print(_sentence(found, level, offsets), markup=False)
@@ -139,7 +139,7 @@ def _below_in_log(model: "LiveModel", level: int, work_folder: Path) -> list[Con
 
 
 def _table(found: list[ShardLevel]) -> Table:
-    table = Table(title=f"feature levels; this release knows {FIRST} to {NEWEST}")
+    table = Table(title=f"feature levels; this release offers {FIRST} to {OFFERED}")
     table.add_column("shard")
     table.add_column("level", justify="right")
     for one in found:

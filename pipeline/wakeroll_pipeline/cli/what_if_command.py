@@ -120,7 +120,7 @@ def _changes(
 def _setting(text: str) -> tuple[str, Any]:
     """Parse NAME=VALUE; the value is JSON or a plain word."""
     name, _, value = text.partition("=")
-    known = [field for field in Configure.__struct_fields__ if field not in ("group_id", "strategy", "by")]
+    known = [field for field in Configure.__struct_fields__ if field not in ("group_id", "strategy", "slices", "by")]
     if name not in known or not value:
         raise InvalidUsage(f"--settings is {text!r}; it must be NAME=VALUE, with a name of: {', '.join(known)}")
     try:

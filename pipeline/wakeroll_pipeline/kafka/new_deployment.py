@@ -6,7 +6,7 @@ from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.keys import InvalidKeys, key_to_sign
 from wakeroll.operator_name import this_user
 from wakeroll_model.events import KeyChange, Level
-from wakeroll_model.feature_levels import FIRST, NEWEST
+from wakeroll_model.feature_levels import FIRST, OFFERED
 from wakeroll_model.valid_keys import on_record
 from wakeroll_pipeline.kafka.control_topics import Finding, ensure_topics
 from wakeroll_pipeline.kafka.shard_records import append_to_shards
@@ -47,7 +47,7 @@ def ensure_deployment(settings: Settings, *, decides: bool = True) -> list[Findi
         if places:
             keys = settings.read_keys()
             signing = key_to_sign(keys, "operator")
-            append_to_shards(connection, signing, Level(level=NEWEST, by=this_user()), places)
+            append_to_shards(connection, signing, Level(level=OFFERED, by=this_user()), places)
             if settings.keys:
                 added = [on_record(key) for key in keys.all]
                 append_to_shards(connection, signing, KeyChange(added=added, by=this_user()), places)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from wakeroll.errors import InvalidUsage
-from wakeroll_model.feature_levels import FIRST, NEWEST, STATE_VERSIONS
+from wakeroll_model.feature_levels import FIRST, OFFERED, STATE_VERSIONS
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import kind_of_topic, shard_of
 from wakeroll_model.shard_state import READABLE, VERSION, version_of
@@ -142,7 +142,7 @@ def plan(
     fresh = Beginning(offset=log.first, era=era, quiet_until=left.decided)
     if left.body is None:
         if log.first > 0:  # the record that raised the level may be lost too; a level never goes down
-            fresh = structs.replace(fresh, level=NEWEST)
+            fresh = structs.replace(fresh, level=OFFERED)
         text = f"{name} begins era {era} with the log, from {log.first} on: no state of it exists; {_lost(kind, log)}"
         return Plan(fresh, text, is_new_era=True)
     if left.next < log.first:

@@ -45,6 +45,10 @@ KICKED = {
 """An operator kicks clients."""
 RESTED = {**SMALL, "is_raised": True, "only": ("rest",) * 8 + ("skip", "lost", "lost", "new inbox", "deaf", "cut")}
 """An operator pauses groups, and assignments get lost."""
+CUT = {**SMALL, "is_raised": True, "slices": True, "only": ("slices",) * 10 + ("leave", "crash", "wish", "route")}
+"""Partitions are cut into slices, again and again."""
+CUT_AND_RESET = {**CUT, "only": ("slices",) * 8 + ("reset",) * 8 + ("leave", "slow")}
+CUT_AND_LOST = {**CUT, "chaos_ms": 240_000, "only": ("slices",) * 10 + ("loss",) * 4 + ("slow", "leave", "cut")}
 LOCKS = {**SMALL, "only": ("lock", "lock", "lock", "lock", "leave", "crash", "route", "twin")}
 STRATEGIES = {**SMALL, "only": ("strategy", "strategy", "strategy", "prefer", "leave", "route")}
 ROUTES = {**SMALL, "only": ("route", "route", "gone", "storm", "room", "leave")}
