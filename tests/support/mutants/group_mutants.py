@@ -19,6 +19,7 @@ UNSEEN = {
     "the timer does not look": "no world of 40 has a preference that only the timer brings to effect",
     "nobody looks at the others when the oldest goes": "no world of 40 has a conflict that ends by that alone",
     "client ignores a fence": "a client gives up before its session ends, so that a fence finds nothing to drop",
+    "the first commit forgets what is done": "no slice is so far ahead of others here; the story slices.txt finds it",
     "a late cancel counts": "no world of 40 has a cancel that comes after the next pull of its client",
 }
 """Mutants that no world has found so far, and why: the code is redundant there, or the worlds are too kind."""

@@ -48,7 +48,18 @@ RESTED = {**SMALL, "is_raised": True, "only": ("rest",) * 8 + ("skip", "lost", "
 CUT = {**SMALL, "is_raised": True, "slices": True, "only": ("slices",) * 10 + ("leave", "crash", "wish", "route")}
 """Partitions are cut into slices, again and again."""
 CUT_AND_RESET = {**CUT, "only": ("slices",) * 8 + ("reset",) * 8 + ("leave", "slow")}
-CUT_AND_LOST = {**CUT, "chaos_ms": 240_000, "only": ("slices",) * 10 + ("loss",) * 4 + ("slow", "leave", "cut")}
+CUT_OFTEN = {
+    **CUT,
+    "handling_ms": 300,
+    "session_ms": 10_000,
+    "only": ("slices",) * 24 + ("leave", "wish", "wish", "slow"),
+}
+CUT_AND_LOST = {
+    **CUT,
+    "chaos_ms": 240_000,
+    "eager": True,
+    "only": ("slices",) * 14 + ("loss",) * 8 + ("slow", "slow", "leave", "cut"),
+}
 LOCKS = {**SMALL, "only": ("lock", "lock", "lock", "lock", "leave", "crash", "route", "twin")}
 STRATEGIES = {**SMALL, "only": ("strategy", "strategy", "strategy", "prefer", "leave", "route")}
 ROUTES = {**SMALL, "only": ("route", "route", "gone", "storm", "room", "leave")}

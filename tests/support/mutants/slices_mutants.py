@@ -1,7 +1,7 @@
 """Mutants of slices: a change of their number, while members work."""
 
 from tests.support.mutants.mutant import Mutant
-from tests.support.mutants.mutant_worlds import CUT, CUT_AND_LOST, CUT_AND_RESET
+from tests.support.mutants.mutant_worlds import CUT, CUT_AND_LOST, CUT_AND_RESET, CUT_OFTEN
 
 M = Mutant
 
@@ -52,7 +52,7 @@ MUTANTS = (
         "slicing",
         "    if left := tuple(one for one in known if one.offset > offset):",
         "    if left := ():",
-        CUT,
+        CUT_OFTEN,
     ),
     M(
         "a slice takes the offsets of the others",
