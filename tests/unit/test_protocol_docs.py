@@ -30,6 +30,7 @@ from wakeroll_model.partitioner import murmur2, partition_of
 from wakeroll_model.records import Record, read_event
 from wakeroll_model.shard import Shard
 from wakeroll_model.signing import ROLES, SIGNED_BY, Key, Keys, Signer
+from wakeroll_model.slices import slice_of
 from wakeroll_model.valid_keys import on_record
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -226,6 +227,12 @@ def test_the_partitioners_examples_are_right():
     """Whoever writes a client tests his own partitioner with these."""
     assert '`billing` belongs to partition 1; `murmur2("foobar")` is -790332482' in PAGE
     assert (partition_of(b"billing", 4), murmur2(b"foobar") - 2**32) == (1, -790332482)
+
+
+def test_the_examples_of_slices_are_right():
+    """Whoever writes a client tests his own hash with these."""
+    assert "Of 64 slices, `a` belongs to 16, `customer-17` to 56, and an empty\n  key to 0." in PAGE
+    assert [slice_of(key, 64) for key in (b"a", b"customer-17", b"")] == [16, 56, 0]
 
 
 def test_the_signatures_of_the_page_are_those_that_a_shard_verifies():

@@ -79,7 +79,9 @@ _TIMES_BY_NAME: dict[str, tuple[str, int]] = {
     "reset_at": (RECENT, 0),
 }
 """Maps to times, as above."""
-_NUMBERS_BY_NAME = frozenset({"owned", "offsets", "added", "reset", "reset_epochs", "assigned_below", "leader_epochs"})
+_NUMBERS_BY_NAME = frozenset(
+    {"owned", "offsets", "added", "reset", "reset_epochs", "assigned_below", "leader_epochs", "slices"}
+)
 """Maps to numbers that are no times.  A map to numbers that is in neither is an error."""
 
 

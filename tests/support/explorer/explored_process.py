@@ -73,18 +73,22 @@ class View(NamedTuple):
 class Processes:
     """The processes of all states, by number."""
 
-    def __init__(self, coordinator: Coordinator, preferences: Preferences, *, commits: bool) -> None:
+    def __init__(
+        self, coordinator: Coordinator, preferences: Preferences, *, commits: bool, knows_slices: bool = False
+    ) -> None:
         """Begin without any.
 
         Args:
             coordinator: knows events and decisions by number.
             preferences: what each client wants.
             commits: whether the application reads and commits; without, it never begins to read what it is given.
+            knows_slices: whether each client tells by what it cuts partitions.
         """
         self.parts: Pool[Part] = Pool()
         self._coordinator = coordinator
         self._preferences = preferences
         self._commits = commits
+        self._slice_by = "" if knows_slices else None
         self._clients: Pool[bytes] = Pool()
         self._steps: dict[tuple[Any, ...], Step] = {}
         self._views: dict[int, View] = {}
@@ -210,7 +214,7 @@ class Processes:
         return known
 
     def _start(self, before: Part, run: "_Run") -> None:
-        run.client = Client(GROUP, before.client_id, self._preferences)
+        run.client = Client(GROUP, before.client_id, self._preferences, slice_by=self._slice_by)
         run.status = UP
         run.join()
 

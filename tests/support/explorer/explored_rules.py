@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from itertools import combinations
 
-from tests.support.explorer.explored_process import FROZEN, KICKED, OUT, UP
+from tests.support.explorer.explored_process import FROZEN, KICKED, OUT, UP, View
 from tests.support.explorer.universe import State, Universe
 from wakeroll_model.events import Kick
+from wakeroll_model.slices import cut, overlapping
 
 
 def broken(universe: Universe, state: State) -> Iterator[str]:
@@ -42,6 +43,8 @@ def _two_readers(universe: Universe, state: State) -> Iterator[str]:
     views = [universe.processes.view(part) for part in state.processes]
     for one, two in combinations(views, 2):
         both = (one.reads | one.drains) & (two.reads | two.drains)
+        if universe.world.knows_slices:
+            yield from _two_readers_of_a_slice(one, two)
         if not both:
             continue
         said = universe.coordinator.view(state.coordinator)
@@ -55,6 +58,14 @@ def _two_readers(universe: Universe, state: State) -> Iterator[str]:
             is_late = any((life.instance_id, queue) in said.late for life in (one, two) if queue in life.drains)
             if not is_late and not _is_over(universe, state, drain.instance_id):
                 yield f"{drain.instance_id} still drains {queue}, which the other one has already"
+
+
+def _two_readers_of_a_slice(one: View, two: View) -> Iterator[str]:
+    """Nobody reads a slice of what another process reads."""
+    for queue in sorted(one.reads):
+        for other in overlapping(queue, (1, 2)):
+            if other in two.reads:
+                yield f"{one.instance_id} reads {queue}, and {two.instance_id} reads {other}"
 
 
 def _is_over(universe: Universe, state: State, life: str) -> bool:
@@ -91,7 +102,11 @@ def is_well(universe: Universe, state: State) -> bool:
             return False
     up = sum(view.status == UP for view in views)
     readers = up if universe.world.broadcasting else 1
-    return all(sum(queue in view.reads for view in views) == readers for queue in universe.queues(state))
+    reads = [
+        {cell for queue in view.reads for cell in (cut(queue, 2) if universe.world.knows_slices else (queue,))}
+        for view in views
+    ]
+    return all(sum(cell in read for read in reads) == readers for cell in universe.cells(state))
 
 
 def _has_no_twin(view: object, views: list) -> bool:

@@ -53,6 +53,8 @@ class World:
     """Whether applications read messages and commit."""
     orderly: bool = False
     broadcasting: bool = False
+    knows_slices: bool = False
+    """Whether the clients know slices; then partitions are cut into two at most."""
     pattern: str = ""
     """What the clients subscribe instead of the topic; an observer has told the group that the topic matches."""
     heals_in_s: int = 100
@@ -206,6 +208,20 @@ WORLDS = {
             ordered_events=True,
             budgets={"start": 1, "leave": 1, "crash": 1, "lose": 1, "miss": 1},
             waits=((SHORT_S, ()), (BEAT_S, ALL), (SESSION_S, (0,)), (SESSION_S, (1,))),
+            depth=4,
+            long_depth=6,
+        ),
+        World(
+            "K",
+            "partitions are cut into two slices, and are whole again, while the coordinator may lose its state",
+            running=(0,),
+            knows_slices=True,
+            route=route_of(1),
+            events=(Configure(group_id=GROUP, slices={TOPIC: 2}), Configure(group_id=GROUP, slices={TOPIC: 1})),
+            ordered_events=True,
+            budgets={"start": 1, "leave": 1, "crash": 1, "lose": 1, "miss": 1, "loss": 1},
+            waits=((SHORT_S, ()), (BEAT_S, ALL), (SESSION_S, (0,)), (SESSION_S, (1,))),
+            heals_in_s=200,
             depth=4,
             long_depth=6,
         ),

@@ -15,6 +15,7 @@ from tests.support.explorer.explored_worlds import TOPIC, World, matches_of
 from wakeroll_model import feature_levels
 from wakeroll_model.events import Configure, Kick, Level, Matches, Reset, Route
 from wakeroll_model.queue import Queue
+from wakeroll_model.slices import cut
 
 Move = tuple[str | int | Queue | tuple[int, ...], ...]
 """Its name, and what it is done to."""
@@ -63,7 +64,9 @@ class Universe:
     def __init__(self, world: World) -> None:
         self.world = world
         self.coordinator = Coordinator()
-        self.processes = Processes(self.coordinator, world.preferences, commits=world.commits)
+        self.processes = Processes(
+            self.coordinator, world.preferences, commits=world.commits, knows_slices=world.knows_slices
+        )
         self.note: Note | None = None
         self.budget_names = tuple(world.budgets)
         self.events = tuple(self.coordinator.number(event) for event in world.events)
@@ -269,6 +272,11 @@ class Universe:
     def queues(self, state: State) -> list[Queue]:
         """Return the queues that there are now."""
         return [one.queue for one in self._routes[state.route].queues]
+
+    def cells(self, state: State) -> list[Queue]:
+        """Return the parts of the queues that no change of the number of slices divides."""
+        queues = self.queues(state)
+        return [cell for queue in queues for cell in cut(queue, 2)] if self.world.knows_slices else queues
 
     def _deliver(self, state: State, slot: int) -> State:
         part = state.processes[slot]
