@@ -209,7 +209,7 @@ class World(AnyWorld[Plan]):
         for cell in self.plan.cells(give.queue):
             who = (process.scope, cell, give.instance_id, give.assigned_epoch)
             start, offset = _start_of(give, cell, reader.next_offset)
-            self.seen.givings.append(Giving(*who, start, offset, self.now_ms))
+            self.seen.givings.append(Giving(*who, start, offset, self.now_ms, give.queue))
 
     def note_handed(self, process: Process, reader: Reader) -> None:
         """A message is in an application's hands."""

@@ -37,6 +37,8 @@ class Giving:
     offset: int
     """Of the first message that it may hand out."""
     at_ms: int
+    read: Queue
+    """The queue as it was given, if `queue` is a cell of it."""
 
 
 @dataclass

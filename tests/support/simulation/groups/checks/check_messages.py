@@ -69,13 +69,13 @@ def _loose_start(evidence: Evidence, one: Giving) -> Iterator[Broken]:
 
 def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
     """A giving that begins by a policy puts that on record first: asked again later, it would have another answer."""
-    commits: dict[tuple[str, Queue], list[tuple[int, int, int]]] = {}
+    commits: dict[tuple[str, Queue], list[tuple[int, int, int, Queue]]] = {}
     for page in evidence.pages:
         if isinstance(page.event, Commit):
             for entry in page.event.offsets:
                 for cell in evidence.plan.cells(entry.queue):
                     key = page.event.instance_id, cell
-                    commits.setdefault(key, []).append((page.at_ms, page.event.epoch, entry.offset))
+                    commits.setdefault(key, []).append((page.at_ms, page.event.epoch, entry.offset, entry.queue))
     next_ms: dict[tuple[str, Queue], int] = {}  # when a life was given the queue again: then its new start counts
     times = Counter((one.life, one.queue, one.given) for one in evidence.seen.givings)
     for one in reversed(evidence.seen.givings):
@@ -84,7 +84,11 @@ def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
             continue
         until_ms = next_ms.get(key, evidence.world.now_ms)
         next_ms[key] = one.at_ms
-        mine = [(at_ms, offset) for at_ms, epoch, offset in commits.get(key, ()) if epoch >= one.given]
+        mine = [
+            (at_ms, offset)
+            for at_ms, epoch, offset, of in commits.get(key, ())
+            if epoch >= one.given and of == one.read
+        ]
         offsets = [(offset, at_ms) for at_ms, offset in mine if one.at_ms <= at_ms < until_ms]
         if one.start.offset is not None or not offsets or one.life in evidence.seen.straggled:
             continue
