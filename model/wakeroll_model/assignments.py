@@ -57,7 +57,7 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
                 round=rounds.sent_in(turn),
                 others=(differing_filters.others(group, member) if group.filters and clustering else []) or UNSET,
                 paused=UNSET if group.paused is None else True,
-                slices=(slicing.told(group, turn.routes, member.subscriptions) if clustering else {}) or UNSET,
+                slices=(slicing.told(group, turn.routes, member) if clustering else {}) or UNSET,
             )
         )
 

@@ -56,6 +56,7 @@ _MOST_QUEUES = config.MAX_SHARE_BYTES // assignment_limits.bytes_of(Queue("t", "
 _BYTES: Mapping[str, int] = {
     # With more than `FEW_QUEUES`: one entry without a topic. With fewer, the queues are smaller by far more than this.
     "others": 128,
+    "slices": 1_024,
     "queues": config.MAX_SHARE_BYTES + _MOST_QUEUES * assignment_limits.UNCOUNTED_BYTES,
 }
 """Name of a list -> the most bytes of its items, for lists that are bounded by bytes."""
@@ -108,7 +109,7 @@ def _most(name: str, declared: inspect.Type) -> int:
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             return len("[]") + (_BYTES.get(name) or _ITEMS[name] * (_most(name, item) + len(",")))
         case inspect.DictType(key_type=key, value_type=value, max_length=int(most)):
-            return len("{}") + most * (_most(name, key) + _most(name, value) + len(":,"))
+            return len("{}") + (_BYTES.get(name) or most * (_most(name, key) + _most(name, value) + len(":,")))
         case inspect.StrType(pattern=str(pattern)):
             [most] = re.findall(r"\{\d,(\d+)\}\\Z$", pattern)
             return len('""') + int(most) * len('\\"')  # all patterns allow only printable ones; a quote has 2 bytes
@@ -116,8 +117,8 @@ def _most(name: str, declared: inspect.Type) -> int:
             return len('""') + _CHARACTERS[name] * _ESCAPED_BYTES
         case inspect.LiteralType(values=values):
             return max(len(_encode(value)) for value in values)
-        case inspect.IntType():
-            return _INTEGER_BYTES
+        case inspect.IntType(ge=least, le=most):
+            return _INTEGER_BYTES if least is None or most is None else max(len(str(least)), len(str(most)))
         case inspect.BoolType():
             return len("false")
         case inspect.NoneType():

@@ -219,7 +219,7 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
         Annotated[dict[TopicName, Slices], Meta(max_length=config.MAX_SLICED_TOPICS)] | UnsetType,
         Meta(description="number of slices of each topic of this member that is cut into slices; absent if none is"),
     ] = UNSET
-    """Present from feature level 5 on. The member tells its `slice_by` in each heartbeat while it is present."""
+    """Present from feature level 5 on. Each heartbeat of the member has `slice_by` while it is present."""
 
 
 class Fenced(Decision, kw_only=True, tag="fenced"):

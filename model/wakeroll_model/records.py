@@ -3,7 +3,6 @@
 import base64
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -109,7 +108,7 @@ def _earlier(given: Any, level: int, made: dict[Any, Any]) -> Any:
     if get_origin(given) is Annotated:
         return Annotated[_earlier(arguments[0], level, made), *arguments[1:]]
     changed = tuple(_earlier(one, level, made) for one in arguments)
-    return Union[changed] if get_origin(given) in (Union, UnionType) else get_origin(given)[changed]  # noqa: UP007
+    return Union[changed] if get_origin(given) in (Union, type(int | str)) else get_origin(given)[changed]  # noqa: UP007
 
 
 def _new_fields(given: type[Struct], level: int) -> Collection[str]:

@@ -7,8 +7,8 @@ message in common.
 (7, 14)
 """
 
+from binascii import crc32
 from collections.abc import Iterable, Iterator
-from zlib import crc32
 
 from wakeroll_model.queue import Queue
 

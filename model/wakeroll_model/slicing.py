@@ -14,7 +14,7 @@ from msgspec import structs
 from wakeroll_model import config, doubtful_commits, leader_epochs, offsets_by_filter, slices
 from wakeroll_model.decisions import BY_THE_SLICES, Done, Start
 from wakeroll_model.events import Ahead
-from wakeroll_model.group import Doubt, Group
+from wakeroll_model.group import Doubt, Group, Member
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import is_retry_topic
@@ -45,10 +45,11 @@ def with_numbers(group: Group, numbers: Mapping[str, int]) -> dict[str, int]:
     return {topic: number for topic, number in sorted({**group.settings.slices, **numbers}.items()) if number > 1}
 
 
-def told(group: Group, routes: Routes, topics: Iterable[str]) -> dict[str, int]:
-    """Return the number of slices of those of these topics that are cut, sorted."""
-    cut_topics = group.settings.slices.keys() & set(topics)
-    return {topic: number_of(group, routes, topic) for topic in sorted(cut_topics)}
+def told(group: Group, routes: Routes, member: Member) -> dict[str, int]:
+    """Return the number of slices of the topics of a member that are cut, sorted; of one, if it has many queues."""
+    topics = sorted(group.settings.slices.keys() & member.subscriptions.keys())
+    most = len(topics) if len(member.owned) <= config.FEW_QUEUES else 1
+    return {topic: number_of(group, routes, topic) for topic in topics[:most]}
 
 
 # --- members ---
@@ -207,8 +208,8 @@ def progress(queue: Queue, known: Mapping[Queue, Done]) -> tuple[Done | None, bo
     """Return how far a queue is processed.
 
     Returns:
-        The lowest offset of its parts; None if no part has one. Whether all parts have one. What is processed beyond
-        the lowest one: former slices and their offsets, sorted; all of them if a part has none.
+        The lowest offset of its parts, or None if no part has one; whether all parts have one; and the former slices
+        that are processed beyond the lowest one, sorted, or all of them if a part has none.
     """
     inherited = None
     for of, one in known.items():

@@ -112,7 +112,7 @@ class Turn:
         """Bytes of the shard's other groups."""
         self.decisions: list[AnyDecision] = []
         self.unrecorded: set[Queue] = set()
-        """Queues without an owner that lost it in this turn, as no decision says yet."""
+        """Queues without an owner that lost it in this turn, without a decision about it yet."""
 
     @property
     def forget_ms(self) -> int:
