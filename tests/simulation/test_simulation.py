@@ -1,8 +1,8 @@
 """Never two owners, nothing lost, nobody evicted: worlds made from seeds, in which everything goes wrong."""
 
-from tests.support.mutants.mutant_worlds import PATTERNS, RESTED
+from tests.support.mutants.mutant_worlds import CUT, PATTERNS, RESTED
 from tests.support.simulation.frame.seeds import digests, run_worlds
-from tests.support.simulation.groups.group_simulation import GROUPS
+from tests.support.simulation.groups.group_simulation import GROUPS, SLICES
 
 WORLDS = 40
 """Worlds with seeds in a row: `make simulate` runs more."""
@@ -12,6 +12,8 @@ RESTS = 16
 """Worlds with little else than pauses of groups, and lost assignments."""
 MATCHED = 12
 """Worlds in which members subscribe by patterns."""
+SLICED = 10
+"""Worlds in which partitions are cut into slices, whose number changes; `make simulate` runs more, with every fault."""
 FOUND = (1959, 3200, 4710, 8149, 8413, 8415, 8437, 8651)
 """Seeds in which a rule was broken once, by the core or in the eyes of a checker."""
 FOUND_IN_OUTAGES = (20, 100, 117, 120, 152)
@@ -50,6 +52,14 @@ def test_members_agree_on_the_topics_of_their_patterns_whatever_an_observer_has_
         assert plan.by_pattern
         found = GROUPS.broken(GROUPS.world(plan).run())
         assert not found, GROUPS.tell(GROUPS.shrink(plan, found[0].rule))
+
+
+def test_messages_of_a_key_are_handled_once_and_in_order_while_the_number_of_slices_changes():
+    """Members come and go meanwhile, offsets are reset, and the coordinator loses its state."""
+    for seed in range(SLICED):
+        plan = SLICES.draw(seed, **{**CUT, "only": (*CUT["only"], "reset", "kill", "loss", "outage", "slow")})
+        found = SLICES.broken(SLICES.world(plan).run())
+        assert not found, SLICES.tell(SLICES.shrink(plan, found[0].rule))
 
 
 def test_a_seed_is_a_world_whatever_the_hash_seed():
