@@ -24,6 +24,8 @@ SLOW = {
     "a shorter revoke timeout counts at once",
     "an old life may lock",
     "lives are forgotten early",
+    "a reset leaves what was done",
+    "a slice is claimed beside its former ones",
 }
 """Mutants that take 3 to 20 s each, half of the time of all: `make test-operate` plants them."""
 
