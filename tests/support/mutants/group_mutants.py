@@ -1,12 +1,13 @@
 """All mutants of groups and their clients, and those of them that no world shows."""
 
-from tests.support.mutants import client_mutants, handover_mutants, membership_mutants, operator_mutants
+from tests.support.mutants import client_mutants, handover_mutants, membership_mutants, operator_mutants, slices_mutants
 
 MUTANTS = (
     *handover_mutants.MUTANTS,
     *membership_mutants.MUTANTS,
     *operator_mutants.MUTANTS,
     *client_mutants.MUTANTS,
+    *slices_mutants.MUTANTS,
 )
 
 UNSEEN = {
