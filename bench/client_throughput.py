@@ -205,11 +205,13 @@ class Ours(NamedTuple):
     orderly: bool = False
     last_will: bool = True
     batch_size: int = BATCH_SIZE
+    group_id: str = ""
+    """Empty: a new one for each read."""
 
     def joined(self, connection: Connection, topic: str) -> Consumer:
         """Return a consumer of all messages."""
         return Consumer(
-            _group(),
+            self.group_id or _group(),
             [topic],
             connection.bootstrap,
             consume_from="first",

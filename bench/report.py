@@ -14,6 +14,7 @@ from bench import (
     ledger_questions,
     page_load,
     path_latency,
+    sliced_groups,
 )
 from bench.core import Results
 from bench.figures import Latency, digits, duration, table_of
@@ -26,6 +27,7 @@ BENCHES: tuple[Bench[Any], ...] = (
     path_latency.BENCH,
     client_throughput.PUSH_BENCH,
     client_throughput.BENCH,
+    sliced_groups.BENCH,
     group_changes.BENCH,
     core.BENCH,
     page_load.BENCH,

@@ -25,6 +25,7 @@ from wakeroll.offset_queries import OffsetTarget
 from wakeroll.own_process import OwnProcess
 from wakeroll.push import limits
 from wakeroll.push.outcomes import AsyncHandler, OnDeadLetter
+from wakeroll.slice_by import SliceBy
 from wakeroll.topic_subscriptions import Subscribed
 from wakeroll_model.events import Mode, Policy
 from wakeroll_model.queue import Queue
@@ -87,6 +88,7 @@ class AsyncConsumer:
         last_will: bool | str = True,
         inspectable: bool = True,
         marks_done: bool = False,
+        slice_by: SliceBy | None = None,
     ) -> None:
         """Prepare; ``async with`` joins the group. The arguments are those of `Consumer`.
 
@@ -127,6 +129,7 @@ class AsyncConsumer:
             last_will=last_will,
             inspectable=inspectable,
             marks_done=marks_done,
+            slice_by=slice_by,
         )
 
         def join() -> Consumer:
@@ -201,6 +204,10 @@ class AsyncConsumer:
     def done(self, *messages: Message) -> bool:
         """Note that messages are processed, of a consumer with `marks_done`; see `Consumer.done`."""
         return self._joined.done(*messages)
+
+    def queue_of(self, message: Message) -> Queue:
+        """Return the queue of a delivered message; of a topic that is cut, the slice. See `Consumer.queue_of`."""
+        return self._joined.queue_of(message)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """Return the messages until the consumer is closed."""

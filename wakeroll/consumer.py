@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
@@ -45,6 +45,8 @@ from wakeroll.push import limits
 from wakeroll.push.outcomes import Handler, OnDeadLetter
 from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
+from wakeroll.slice_by import SliceBy, slice_key
+from wakeroll.sliced_reader import SlicedReader
 from wakeroll.thread_stacks import calls_of, name_of, stack_of
 from wakeroll.topic_subscriptions import Subscribed, TopicSubscriptions
 from wakeroll_model.client import Client
@@ -115,6 +117,7 @@ class Consumer:
         last_will: bool | str = True,
         inspectable: bool = True,
         marks_done: bool = False,
+        slice_by: SliceBy | None = None,
     ) -> None:
         """Connect to the brokers. The first `poll`, `run` or `fetch`, or `join`, joins the group; so does ``with``.
 
@@ -174,6 +177,9 @@ class Consumer:
                 stacks of its calls too: names of functions and lines of code, no values.
             marks_done: whether a message that `poll` or `consume` returned is processed when `done` is called for it,
                 and not with the next call; for applications that finish messages in another order.
+            slice_by: what orders the messages of topics that the group cuts into slices, see docs/slices.md: the name
+                of a header, or a function of a message that returns text, bytes or None, always the same for the same
+                message. None: the key. All members must have the same: they compare the function's name.
 
         Raises:
             InvalidUsage: an argument is not valid.
@@ -205,6 +211,7 @@ class Consumer:
             raise InvalidUsage("strategy_params were given without a strategy; name the strategy that they are for")
         if strategy is not None and not allow_unknown_strategy:
             argument_checks.require_strategy(strategy, argument_checks.ALLOW_UNKNOWN)
+        key = slice_key(slice_by)
         client_keys = () if keys is None else (argument_checks.client_key_of(keys, group_id),)
         connection = Connection(
             argument_checks.addresses_of(bootstrap), kafka_config or {}, Topics(prefix), client_keys
@@ -213,7 +220,7 @@ class Consumer:
             outbox = Outbox(connection, group_id)  # first, because a producer needs 55 ms to connect
             undo.callback(outbox.close)
             found = look(connection, [subscription.topic for subscription in subscriptions], connect_timeout)
-            self._reader = Reader(connection)
+            self._reader = SlicedReader(Reader(connection), key)
             undo.callback(self._reader.close)
             undo.pop_all()
         self.group_id = group_id
@@ -228,8 +235,8 @@ class Consumer:
         self._mode = mode
         self._retry_topic = retry_topic_of(group_id)
         self._has_failure_topics = False
-        self._fetcher = Fetcher(connection, group_id, client_id, self._topics)
-        client = Client(group_id, client_id, preferences, commit_interval_ms, about)
+        self._fetcher = Fetcher(connection, group_id, client_id, self._topics, key)
+        client = Client(group_id, client_id, preferences, commit_interval_ms, about, key.told)
         will = will_for(client, connection, executor)
         me = weakref.ref(self)  # the control thread must not keep this object alive
         self._control = Control(
@@ -776,13 +783,15 @@ class Consumer:
             self._refuse_at_once("commit")
         self._control.called()
         if message is not None:
-            offsets = {(message.topic() or "", message.partition() or 0): (message.offset() or 0) + 1}
+            offsets = {self._reader.queue_of(message): (message.offset() or 0) + 1}
         queues: list[Queue] | None = None
         if offsets is None:
             counts = self._is_polling or self._polled.confirm()
         else:
-            queues = [argument_checks.queue_of(queue) for queue in offsets]
-            counts = self._confirm_below(dict(zip(queues, offsets.values(), strict=True)))
+            given = {argument_checks.queue_of(queue): offset for queue, offset in offsets.items()}
+            wanted = {one: offset for queue, offset in given.items() for one in self._reader.named(queue)}
+            queues = list(wanted)
+            counts = self._confirm_below(wanted, capped=wanted.keys() - given)
         timeout = min(timeout, argument_checks.LONGEST_S)
         if not asynchronous:
             is_committed = self._control.commit(timeout, queues)
@@ -793,12 +802,18 @@ class Consumer:
         self._commits.add(self._control.begin_commit(timeout, queues), counts, told, on_commit)
         return counts
 
-    def _confirm_below(self, offsets: Mapping[Queue, int | tuple[int, str]]) -> bool:
-        """Note that messages below these offsets are processed; return whether this consumer has all the queues."""
+    def _confirm_below(self, offsets: Mapping[Queue, int | tuple[int, str]], capped: Container[Queue]) -> bool:
+        """Note that messages below these offsets are processed; return whether this consumer has all the queues.
+
+        `capped`: slices of partitions that were named as a whole: only what was delivered of them is processed.
+        """
         known = {queue: self._polled.delivered(queue) for queue in offsets}
         wanted = {queue: argument_checks.offset_and_text_of(queue, given) for queue, given in offsets.items()}
-        for queue, (offset, _) in wanted.items():
+        for queue, (offset, text) in wanted.items():
             if (delivered := known[queue]) is not None and offset > delivered[1]:
+                if queue in capped:
+                    wanted[queue] = delivered[1], text
+                    continue
                 raise InvalidUsage(
                     f"offset {offset} of {queue} is beyond what was delivered: the next message has offset "
                     f"{delivered[1]}"
@@ -855,9 +870,24 @@ class Consumer:
         self._refuse_if_left()
         return self._reader.queues if with_retries else self._own(self._reader.queues)
 
+    def _named(self, queues: Iterable[QueueName]) -> list[Queue]:
+        """Return the queues that an application names; instead of a partition that is cut, its slices here."""
+        return [one for queue in queues for one in self._reader.named(argument_checks.queue_of(queue))]
+
     def _own(self, queues: Iterable[Queue]) -> list[Queue]:
         """Leave out queues of the retry topic."""
         return [queue for queue in queues if queue.topic != self._retry_topic]
+
+    def queue_of(self, message: Message) -> Queue:
+        """Return the queue of a message that this consumer has delivered; of a topic that is cut, the slice.
+
+        It is correct while the queue is assigned to this consumer. Any thread may call it.
+
+        Raises:
+            InvalidUsage: the consumer is closed, or `slice_by` returned something else than text, bytes or None.
+        """
+        self._refuse_if_left()
+        return self._reader.queue_of(message)
 
     def pause(self, queues: Iterable[QueueName]) -> None:
         """Read no further messages of these queues, until `resume`, or until they are revoked. Any thread may call it.
@@ -869,7 +899,7 @@ class Consumer:
             InvalidUsage: a queue is not being read (see `assignment`), or the consumer is closed.
         """
         self._refuse_if_left()
-        self._reader.pause([argument_checks.queue_of(queue) for queue in queues])
+        self._reader.pause(self._named(queues))
         self._control.changed.set()  # what was read ahead is read again later
         self._connection.clock.on_change()
 
@@ -889,7 +919,7 @@ class Consumer:
             InvalidUsage: a queue is not being read (see `assignment`), or the consumer is closed.
         """
         self._refuse_if_left()
-        self._reader.resume([argument_checks.queue_of(queue) for queue in queues])
+        self._reader.resume(self._named(queues))
         self._connection.clock.on_change()
 
     def seek(self, queue: QueueName, offset: OffsetTarget, timeout: float = 5.0) -> None:
@@ -918,10 +948,13 @@ class Consumer:
             self._recover()
         elif self._loop is not None and not self._starts.is_telling:
             raise InvalidUsage("seek() was called during run(); call it in on_assigned, or use poll()")
-        self._reader.position(named)  # or it raises an error
+        wanted = self._reader.named(named)
+        for one in wanted:
+            self._reader.position(one)  # or it raises an error
         found = self._queries.at({named: place}, timeout)[named]
         self._is_in_doubt = True  # until the reader is there
-        self._polled.seek(named, found)
+        for one in wanted:
+            self._polled.seek(one, found)
         self._is_in_doubt = False
 
     def put_back(self) -> None:
@@ -947,9 +980,11 @@ class Consumer:
             InvalidUsage: the queue is not being read (see `assignment`), or the consumer is closed.
         """
         self._refuse_if_left()
-        named = argument_checks.queue_of(queue)
-        read = self._polled.position(named)
-        handled = None if self._loop is None or self._is_in_doubt else self._loop.position(named)
+        return min(map(self._position, self._reader.named(argument_checks.queue_of(queue))))
+
+    def _position(self, queue: Queue) -> int:
+        read = self._polled.position(queue)
+        handled = None if self._loop is None or self._is_in_doubt else self._loop.position(queue)
         return read if handled is None else handled
 
     def committed(self, queue: QueueName, timeout: float = 5.0) -> int | None:
@@ -1222,11 +1257,13 @@ class Consumer:
                 f"on_assigned returned {starts!r}; it must return None, or queues and where to start them"
             )
         named = {argument_checks.queue_of(queue): place for queue, place in starts.items()}
-        if others := [str(queue) for queue in named if queue not in own]:
+        new = {queue: [one for one in self._reader.named(queue) if one in own] for queue in named}
+        if others := [str(queue) for queue, some in new.items() if not some]:
             raise InvalidUsage(
                 f"on_assigned returned a start of {', '.join(others)}; it was called with {names_of(own)}"
             )
-        for queue, offset in self._queries.at(named, self._connect_timeout).items():
+        places = {one: place for queue, place in named.items() for one in new[queue]}
+        for queue, offset in self._queries.at(places, self._connect_timeout).items():
             self.seek(queue, offset)
 
     def _tell_ended(self, ended: list[Give]) -> None:

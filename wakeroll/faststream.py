@@ -89,6 +89,8 @@ class _Member:
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer
+        self._received: Sequence[Message] = ()
+        """The messages of the last call."""
 
     async def start(self) -> None:
         """Join the group."""
@@ -100,11 +102,14 @@ class _Member:
 
     async def getone(self, timeout: float = 0.1) -> Message | None:
         """Return the next message."""
-        return await self._consumer.poll(timeout)
+        message = await self._consumer.poll(timeout)
+        self._received = () if message is None else (message,)
+        return message
 
     async def getmany(self, timeout: float = 0.1, max_records: int | None = None) -> tuple[Message, ...]:
         """Return the next messages."""
-        return tuple(await self._consumer.consume(max_records or _MOST, timeout))
+        self._received = messages = tuple(await self._consumer.consume(max_records or _MOST, timeout))
+        return messages
 
     async def commit(self, asynchronous: bool = True) -> None:  # noqa: ARG002 - FastStream's signature
         """Commit what was delivered."""
@@ -112,4 +117,7 @@ class _Member:
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
         """Deliver a message again, and those after it."""
-        await self._consumer.seek((topic, partition), offset)
+        place = topic, partition, offset
+        named = (one for one in self._received if (one.topic(), one.partition(), one.offset()) == place)
+        message = next(named, None)  # of a partition that is cut, only its slice goes back
+        await self._consumer.seek((topic, partition) if message is None else self._consumer.queue_of(message), offset)

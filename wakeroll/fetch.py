@@ -15,6 +15,7 @@ from wakeroll.errors import InvalidUsage, RequestRefused
 from wakeroll.held_locks import free
 from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
+from wakeroll.slice_by import SliceKey
 from wakeroll.topic_filters import TopicFilters
 from wakeroll.topic_subscriptions import TopicSubscriptions
 from wakeroll_model.config import MAX_PULL_TIMEOUT_MS
@@ -22,6 +23,7 @@ from wakeroll_model.decisions import Rejected, Wake
 from wakeroll_model.events import Offset, Subscription
 from wakeroll_model.pull_client import PullEnded
 from wakeroll_model.queue import Queue
+from wakeroll_model.slices import slice_of
 
 MOST_MESSAGES = 100_000
 """Largest number of messages of one fetch, which holds all of them in memory."""
@@ -49,10 +51,12 @@ class Fetcher:
         group_id: str,
         client_id: str,
         subscriptions: TopicSubscriptions,
+        key: SliceKey,
     ) -> None:
-        """Prepare; the first fetch connects."""
+        """Prepare; the first fetch connects. `key`: by what messages are in slices."""
         self._connection = connection
         self._subscriptions = subscriptions
+        self._key = key
         self._puller = Puller(connection, group_id, client_id)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -92,16 +96,24 @@ class Fetcher:
             check()
 
         free(self._lock)  # an exception may have ended the last fetch of this thread before it was released
-        reader = self._lend(named)
+        reader = self._lend(named.whole)
         try:
             fetched = _Fetch(
-                reader, self._puller, named, subscription, self._subscriptions.filters, most, check_both, is_paused
+                reader,
+                self._puller,
+                named,
+                subscription,
+                self._subscriptions.filters,
+                self._key,
+                most,
+                check_both,
+                is_paused,
             ).run(offset, wait)
         except BaseException:
-            self._end(named)
+            self._end(named.whole)
             reader.close()  # its position is unknown
             raise
-        self._end(named, reader)
+        self._end(named.whole, reader)
         return fetched
 
     def hear(self, answer: Wake | Rejected) -> None:
@@ -161,6 +173,7 @@ class _Fetch:
     queue: Queue
     subscription: Subscription
     filters: TopicFilters
+    key: SliceKey
     most: int
     check: Callable[[], None]
     is_paused: Callable[[], bool]
@@ -203,13 +216,17 @@ class _Fetch:
                     ended = None  # the next read is only a check of the queue: it does not follow a wake
 
     def _read(self, offset: int, timeout: float) -> Fetched:
-        read = self.reader.read(self.queue, offset, self.most, timeout, self.check)
-        messages = [message for message in read.messages if self.filters.wants(self.queue.topic, message)]
+        queue = self.queue
+        read = self.reader.read(queue.whole, offset, self.most, timeout, self.check)
+        messages = [message for message in read.messages if self.filters.wants(queue.topic, message)]
+        if queue.slices > 1:
+            find = self.key.key_of
+            messages = [message for message in messages if slice_of(find(message), queue.slices) == queue.slice]
         return Fetched(messages, read.next_offset)
 
     def _wait(self, offset: int, seconds: float) -> PullEnded:
         timeout_ms = max(round(seconds * 1_000), 1)
-        ended = self.puller.wait(self.queue, offset, timeout_ms, self.subscription, self.check)
+        ended = self.puller.wait(self.queue.whole, offset, timeout_ms, self.subscription, self.check)
         if ended.reason == "refused":
             raise RequestRefused(
                 f"the coordinator rejected a pull of {self.queue} ({ended.rule}): {ended.detail}", ended.rule

@@ -41,7 +41,9 @@ class Marks:
         """Begin without messages; `on_advance` is called with an assignment and the offset that it has reached."""
         self._lock = threading.RLock()
         self._on_advance = on_advance
-        self._queues: dict[tuple[str, int], _Delivered] = {}
+        self._queues: dict[Queue, _Delivered] = {}
+        self._of_partition: dict[tuple[str, int], list[_Delivered]] = {}
+        """Topic and partition -> those of its slices, or of the whole queue; replaced as a whole."""
 
     def add(self, give: Give, messages: Sequence[Message], end: int) -> None:
         """Add messages that are delivered, in order of offset; `end`: nothing else is to be delivered before it."""
@@ -63,9 +65,9 @@ class Marks:
     def mark(self, message: Message) -> bool:
         """Note that a message is processed; return whether it was waiting for that."""
         with self._lock:
-            one = self._queues.get((message.topic() or "", message.partition() or 0))
-            offset = message.offset() or 0
-            if one is None or one.waiting.get(offset) is not message:
+            place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            one = next((one for one in self._of_partition.get(place, ()) if one.waiting.get(offset) is message), None)
+            if one is None:
                 return False
             del one.waiting[offset]
             if one.order[0] == offset:
@@ -83,7 +85,7 @@ class Marks:
     def drop_from(self, give: Give, offset: int) -> None:
         """Forget messages of an assignment from an offset on: they come again, or the log has lost them."""
         with self._lock:
-            one = self._queues.get(_place(give.queue))
+            one = self._queues.get(give.queue)
             if one is not None and one.give == give:
                 for delivered in [at for at in one.waiting if at >= offset]:
                     del one.waiting[delivered]
@@ -93,25 +95,26 @@ class Marks:
     def forget(self, queue: Queue) -> None:
         """Forget the messages of a queue: marking them has no effect any more."""
         with self._lock:
-            self._queues.pop(_place(queue), None)
+            if self._queues.pop(queue, None) is not None:
+                self._index(queue)
 
     def forget_all_but(self, queues: Collection[Queue]) -> None:
         """Forget the messages of all other queues."""
-        places = set(map(_place, queues))
         with self._lock:
-            for place in self._queues.keys() - places:
-                del self._queues[place]
+            for queue in self._queues.keys() - queues:
+                del self._queues[queue]
+                self._index(queue)
 
     def open_in(self, queue: Queue) -> list[int]:
         """Return the offsets of the messages of a queue that are not marked, in order."""
         with self._lock:
-            one = self._queues.get(_place(queue))
+            one = self._queues.get(queue)
             return [] if one is None else sorted(one.waiting)
 
     def end(self, give: Give) -> int | None:
         """Return the offset up to which all messages of an assignment were delivered; None if none was."""
         with self._lock:
-            one = self._queues.get(_place(give.queue))
+            one = self._queues.get(give.queue)
             return None if one is None or one.give != give else one.end
 
     def open_queues(self) -> list[Queue]:
@@ -124,11 +127,18 @@ class Marks:
         free(self._lock)
 
     def _of(self, give: Give, end: int) -> _Delivered:
-        place = _place(give.queue)
-        one = self._queues.get(place)
+        one = self._queues.get(give.queue)
         if one is None or one.give != give:
-            one = self._queues[place] = _Delivered(give, end)
+            one = self._queues[give.queue] = _Delivered(give, end)
+            self._index(give.queue)
         return one
+
+    def _index(self, queue: Queue) -> None:
+        """Note what there is of the partition of a queue."""
+        place = _place(queue)
+        self._of_partition[place] = [one for one in self._queues.values() if _place(one.give.queue) == place]
+        if not self._of_partition[place]:
+            del self._of_partition[place]
 
 
 def _place(queue: Queue) -> tuple[str, int]:

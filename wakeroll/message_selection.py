@@ -11,7 +11,7 @@ from confluent_kafka import Message
 
 from wakeroll.headers import wants
 from wakeroll.heartbeat_thread import Control
-from wakeroll.reader import Reader
+from wakeroll.sliced_reader import SlicedReader
 from wakeroll.topic_filters import TopicFilters
 from wakeroll_model.client_actions import Give
 from wakeroll_model.decisions import OtherFilter
@@ -52,7 +52,7 @@ class _Selected:
 class MessageSelection:
     """Selects the messages of a consumer's queues, by its filters and those of other members. For one thread."""
 
-    def __init__(self, control: Control, reader: Reader, filters: TopicFilters) -> None:
+    def __init__(self, control: Control, reader: SlicedReader, filters: TopicFilters) -> None:
         """Begin without queues."""
         self._control = control
         self._reader = reader

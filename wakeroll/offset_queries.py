@@ -58,12 +58,16 @@ class OffsetQueries:
             with self._connection.answering(timeout), closing(self._connection.operators_consumer()) as consumer:
                 positions = Positions(consumer, timeout)
                 for target in ("first", "last"):
-                    found |= positions.at(target, [queue for queue, place in asked.items() if place == target])
-                found |= positions.at_times({queue: at for queue, at in asked.items() if isinstance(at, EpochMs)})
+                    there = [queue for queue, place in asked.items() if place == target]
+                    offsets = positions.at(target, {queue.whole for queue in there})
+                    found |= {queue: offsets[queue.whole] for queue in there}
+                found |= _at_times(positions, {queue: at for queue, at in asked.items() if isinstance(at, EpochMs)})
         return {queue: found[queue] for queue in places}
 
     def committed(self, queue: Queue, client_id: str, timeout: float) -> int | None:
         """Return the committed offset of a queue of the group, by the decisions that still exist; None: none.
+
+        For a partition that is cut into slices, the lowest of theirs.
 
         Args:
             queue: any queue.
@@ -82,7 +86,19 @@ class OffsetQueries:
             log.from_the_start()
             history = History.of(log.until_now())
         owner = client_id if history.mode == "broadcasting" else ""
-        return history.committed.get((owner, queue))
+        of_slices = [at for (by, one), at in history.committed.items() if by == owner and one.whole == queue]
+        return history.committed.get((owner, queue), min(of_slices, default=None))
+
+
+def _at_times(positions: Positions, times: Mapping[Queue, EpochMs]) -> dict[Queue, int]:
+    """Return the offsets for times: those of slices are of their partition, which a query names only once."""
+    found = dict[Queue, int]()
+    while times:
+        asked = {queue.whole: time for queue, time in times.items()}
+        offsets = positions.at_times(asked)
+        found |= {queue: offsets[queue.whole] for queue, time in times.items() if asked[queue.whole] == time}
+        times = {queue: time for queue, time in times.items() if asked[queue.whole] != time}
+    return found
 
 
 def as_times(times: Mapping[Queue, int | datetime] | Iterable[tuple[Queue, int | datetime]]) -> dict[Queue, EpochMs]:

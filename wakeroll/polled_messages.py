@@ -14,7 +14,8 @@ from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import clock_ns
 from wakeroll.pace import Pace
 from wakeroll.queue_starts import RETRY_S
-from wakeroll.reader import Move, Reader
+from wakeroll.reader import Move
+from wakeroll.sliced_reader import SlicedReader
 from wakeroll_model.client_actions import Give
 from wakeroll_model.queue import Queue
 
@@ -64,7 +65,7 @@ class PolledMessages:
     """
 
     def __init__(
-        self, control: Control, reader: Reader, selection: MessageSelection, retry_topic: str, marks: Marks | None
+        self, control: Control, reader: SlicedReader, selection: MessageSelection, retry_topic: str, marks: Marks | None
     ) -> None:
         """Begin without messages.
 

@@ -1,12 +1,13 @@
 """The start of newly assigned queues: from which offset each is read."""
 
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from wakeroll.heartbeat_thread import Control
-from wakeroll.reader import Reader
+from wakeroll.sliced_reader import SlicedReader
 from wakeroll_model.client_actions import Give
 from wakeroll_model.queue import Queue
+from wakeroll_model.slices import overlapping
 
 RETRY_S = 1.0
 """How long to wait before the query of a start offset that Kafka did not return is repeated (s)."""
@@ -19,7 +20,7 @@ class QueueStarts:
     coordinator, or the call of `on_assigned`. If something is raised, the next `begin` does what is left.
     """
 
-    def __init__(self, control: Control, reader: Reader, on_assigned: Callable[[list[Queue]], object]) -> None:
+    def __init__(self, control: Control, reader: SlicedReader, on_assigned: Callable[[list[Queue]], object]) -> None:
         """Begin without queues; `on_assigned` is called with queues of which reading has begun."""
         self._control = control
         self._reader = reader
@@ -37,8 +38,11 @@ class QueueStarts:
         """Whether to call `begin` although the assignment did not change."""
         return 0 < self._retry_at <= time.monotonic()
 
-    def begin(self, readable: Mapping[Queue, Give], but_not: Container[Queue] = ()) -> None:
+    def begin(self, readable: Mapping[Queue, Give], but_not: Collection[Queue] = ()) -> None:
         """Begin to read the assigned queues that are not read yet, except for those in `but_not`.
+
+        Slices that have messages in common with one of these are not begun either: they would be handed out twice, or
+        out of order.
 
         Raises:
             BaseException: what `on_assigned` raised; it is called again for the same queues.
@@ -46,7 +50,14 @@ class QueueStarts:
         self._retry_at = 0.0
         self.is_telling = False  # an exception may have come before it was reset
         reading = self._reader.assigned()
-        news = [give for queue, give in readable.items() if queue not in reading and queue not in but_not]
+        numbers = {queue.slices for queue in but_not}
+        news = [
+            give
+            for queue, give in readable.items()
+            if queue not in reading
+            and queue not in but_not
+            and not any(other in but_not for other in overlapping(queue, numbers))
+        ]
         if len(self._reader.start(news)) < len(news):
             self._retry_at = time.monotonic() + RETRY_S
         reading = self._reader.assigned()

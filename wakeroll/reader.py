@@ -142,7 +142,16 @@ class Reader:
 
         Messages produced after this call are read, also with the policy ``last``.
         """
-        found = self._start_offsets.find(gives)
+        found = self.find_starts(gives)
+        self.begin(found)
+        return sorted(found, key=lambda start: start[0].queue)
+
+    def find_starts(self, gives: list[Give]) -> list[tuple[Give, int]]:
+        """Return the offsets at which to start assigned queues; leave out those that Kafka does not return now."""
+        return self._start_offsets.find(gives)
+
+    def begin(self, found: list[tuple[Give, int]]) -> None:
+        """Read these queues too, each from this offset on."""
         if found:
             # Queues that nobody has read yet may be partitions that were just added to a topic. A topic that is new to
             # Kafka's client is found by the client itself too, but only within a second; and if its wall clock was set
@@ -161,7 +170,6 @@ class Reader:
                 self._note_start(queue, epoch)
                 self._gives[queue.topic, queue.queue_id] = self._reading[queue] = give
             self._stops_changed |= self._is_stopped
-        return sorted(found, key=lambda start: start[0].queue)
 
     def assigned(self) -> dict[Queue, Give]:
         """Return the queues that are being read, with their assignments."""

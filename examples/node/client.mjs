@@ -1,4 +1,8 @@
-/** A member of a wakeroll group: it calls a function with the messages of the queues that are assigned to it. */
+/**
+ * A member of a wakeroll group: it calls a function with the messages of the queues that are assigned to it.
+ *
+ * It does not know slices, and never tells `slice_by`. So the coordinator assigns it no topic that its group has cut.
+ */
 import { setImmediate as otherTasks, setTimeout as sleep } from 'node:timers/promises'
 import { Instance, nowMs } from './instance.mjs'
 import { BEGINNING, END, PartitionReader, RecordWriter, report } from './kafka.mjs'

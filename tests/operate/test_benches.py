@@ -19,6 +19,7 @@ SMALL = {
     "path_latency": SHORT,
     "push_throughput": ("--messages", "2000"),
     "client_throughput": ("--messages", "2000"),
+    "slices": ("--members", "1,2", "--messages", "2000", *SHORT),
     "group_changes": ("--only", "KIP-848 (uniform)"),
     "ledger_questions": ("--sizes", "1500,3000", "--groups", "20", "--spark-up-to", "1500"),
     "long_ledgers": ("--sizes", "1500,3000", "--groups", "20"),

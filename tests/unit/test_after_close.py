@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from wakeroll import Admin, AsyncConsumer, Consumer, DeadLetters, InvalidUsage, Producer
 from wakeroll.testing import MemoryBroker
@@ -30,6 +31,7 @@ CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
         "poll": (0,),
         "position": (QUEUE,),
         "put_back": (),
+        "queue_of": (Message(topic="orders", partition=0, offset=0),),
         "refused": (),
         "resume": ([],),
         "run": (print,),

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from wakeroll import InvalidUsage
 from wakeroll.faststream import WakerollBroker
 from wakeroll.testing import MemoryBroker
+from wakeroll_model.slices import slice_of
 
 
 class Order(BaseModel):
@@ -77,6 +78,28 @@ def test_a_message_that_is_not_acknowledged_comes_again(memory):
     run(broker, lambda: set(seen) == {0, 1, 2, 3} and seen.count(2) == 2)
 
     assert sum(memory.committed("billing").values()) == 4
+
+
+def test_of_slices_only_that_of_the_message_comes_again(memory):
+    """FastStream names the partition; the messages of its other slices were acknowledged."""
+    memory.create_topic("payments")
+    memory.cut("billing", "payments", 4)
+    for number in range(12):
+        memory.send("payments", Order(number=number).model_dump_json(), key=f"customer-{number}")
+    broker = WakerollBroker(memory.bootstrap)
+    seen: list[int] = []
+
+    @broker.subscriber("payments", group_id="billing", auto_offset_reset="earliest", ack_policy=AckPolicy.NACK_ON_ERROR)
+    async def handle(order: Order) -> None:
+        seen.append(order.number)
+        if order.number == 5 and seen.count(5) == 1:
+            raise ConnectionError("no database")
+
+    run(broker, lambda: set(seen) == set(range(12)) and seen.count(5) == 2)
+
+    failed = slice_of(b"customer-5", 4)
+    others = [number for number in seen if slice_of(f"customer-{number}".encode(), 4) != failed]
+    assert len(others) == len(set(others))
 
 
 def test_a_subscriber_of_batches_receives_lists(memory):

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
 
 from wakeroll import (
     Admin,
@@ -25,6 +25,7 @@ from wakeroll import (
     Sql92,
     origin_of,
 )
+from wakeroll.connection import Connection
 from wakeroll.testing import MemoryBroker
 from wakeroll_model.retry_topics import DELAYS_S
 
@@ -515,3 +516,14 @@ def test_it_needs_neither_pytest_nor_spark_nor_the_pipeline():
     )
 
     assert answer.stdout.strip() == "[]"
+
+
+def test_a_consumer_of_kafka_that_asks_for_nothing_gets_nothing():
+    """The SDK does so when it reads single messages, as of a topic with large ones: it got the end of the queue."""
+    with broker_with(3) as broker:
+        consumer = Connection(broker.bootstrap).consumer(**{"enable.partition.eof": True})
+        consumer.assign([TopicPartition(ORDERS, 0, 0)])
+
+        assert consumer.consume(0, 0) == []
+        assert [message.offset() for message in consumer.consume(10, 0)][:3] == [0, 1, 2]
+        consumer.close()

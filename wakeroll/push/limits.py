@@ -72,3 +72,7 @@ class PushLimits:
     def is_low(self, messages: int, size: int, span: int) -> bool:
         """Return whether a queue that was full may be read on: it is at most half full."""
         return messages <= self.prefetch // 2 and size <= self.prefetch_bytes // 2 and span <= self.prefetch
+
+    def needs_more(self, messages: int, size: int, span: int) -> bool:
+        """Return whether a slice has few messages left: at most a quarter of what it may have."""
+        return messages <= self.prefetch // 4 and size <= self.prefetch_bytes // 4 and span <= self.prefetch

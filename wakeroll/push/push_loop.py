@@ -27,8 +27,9 @@ from wakeroll.push.queue_work import Batch, QueueWork, offset_of
 from wakeroll.push.send_back import SendsBack
 from wakeroll.push.workers import workers_for
 from wakeroll.queue_starts import QueueStarts
-from wakeroll.reader import Move, Reader
+from wakeroll.reader import Move
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
+from wakeroll.sliced_reader import SlicedReader
 from wakeroll.thread_stacks import stack_of
 from wakeroll_model.client_actions import Give
 from wakeroll_model.config import NEVER_MS
@@ -53,7 +54,7 @@ class PushLoop:
     def __init__(
         self,
         control: Control,
-        reader: Reader,
+        reader: SlicedReader,
         starts: QueueStarts,
         selection: MessageSelection,
         handler: Handler,
@@ -298,7 +299,7 @@ class PushLoop:
             self._control.changed.wait(self._pace.wait_s)
             return
         touched, delayed = [], []
-        for give, messages in self._reader.take(self._limits.most_at_once(self._largest), self._wait_s()):
+        for give, messages in self._reader.take(self._limits.most_at_once(self._largest), self._wait_s(), each=True):
             self._is_read = False
             self._pace.note()
             if give.queue in self._returning:
@@ -411,10 +412,20 @@ class PushLoop:
         return self._limits.is_full(work.messages, work.bytes, work.span, self._largest)
 
     def _pause(self, full: list[QueueWork]) -> None:
-        """Pause full queues, unless the workers make room soon."""
+        """Pause full queues, unless the workers make room soon.
+
+        With a slice, the others of its partition that have enough messages are paused: reading them on would pass over
+        messages of the full one, which would have to be read again.
+        """
         self._dispatch.wait_for(lambda: not any(map(self._is_full, full)), PATIENCE_S)
         with self._dispatch.lock:
             still_full = {work.give.queue: work for work in full if self._is_full(work)}
+            cut = {queue.whole for queue in still_full if queue.slices > 1}
+            still_full |= {
+                queue: work
+                for queue, work in (self._work.items() if cut else ())
+                if queue.whole in cut and not self._needs_more(work)
+            }
         self._reader.hold_back(list(still_full))
         self._paused |= still_full
 
@@ -430,11 +441,21 @@ class PushLoop:
         if not self._paused:
             return []
         with self._dispatch.lock:
+            needy = {queue.whole for queue, work in self._paused.items() if queue.slices > 1 and self._needs_more(work)}
             return [
                 queue
                 for queue, work in self._paused.items()
-                if queue not in self._delayed and self._limits.is_low(work.messages, work.bytes, work.span)
+                if queue not in self._delayed
+                and (
+                    self._limits.is_low(work.messages, work.bytes, work.span)
+                    if queue.slices == 1
+                    else queue.whole in needy and not self._is_full(work)
+                )
             ]
+
+    def _needs_more(self, work: QueueWork) -> bool:
+        """Return whether a slice must be read on, even if messages of other slices are passed over for it."""
+        return self._limits.needs_more(work.messages, work.bytes, work.span)
 
     def _release(self) -> None:
         """Release revoked queues on which no call is at work, and those on which calls take too long."""
@@ -459,8 +480,8 @@ class PushLoop:
             del self._leaving[queue]
         self._on_ended(sorted(ended.keys() & draining), sorted(ended.keys() - draining))
         self._control.released(ended)
-        if not self._leaving:
-            self._control.changed.set()  # a queue that came back meanwhile can be read now
+        if not self._leaving or any(queue.slices > 1 for queue in ended):
+            self._control.changed.set()  # a queue that came back, or has messages of it, can be read now
 
     def _end(self, timeout: float, is_certain: bool) -> None:
         """Wait for the calls at work, report what is processed, and set the reader back to what is not.

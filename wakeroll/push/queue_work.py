@@ -113,8 +113,8 @@ class QueueWork:
 
     @property
     def span(self) -> int:
-        """Number of offsets from the oldest unprocessed message to the last one read."""
-        return self._end - self.position
+        """Number of offsets from the oldest unprocessed message to the last one read; of a slice, its part of them."""
+        return (self._end - self.position) // self.give.queue.slices
 
     def add(self, messages: list[Message], end: int) -> list[Batch]:
         """Add the next messages.

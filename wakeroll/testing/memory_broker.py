@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 from confluent_kafka import Message
 
-from wakeroll.argument_checks import queue_of
+from wakeroll.argument_checks import checked, queue_of
 from wakeroll.consumer import Consumer
 from wakeroll.dead_letters import DeadLetters, Letter
 from wakeroll.errors import InvalidUsage
@@ -24,7 +24,7 @@ from wakeroll.testing.memory_coordinator import MemoryCoordinator
 from wakeroll.testing.memory_log import MemoryLog, Partition
 from wakeroll.testing.skipping_clock import START_MS, SkippingClock
 from wakeroll_model.config import NEVER_MS
-from wakeroll_model.queue import Queue
+from wakeroll_model.queue import Queue, Slices
 from wakeroll_model.retry_topics import retry_topic_of
 
 PATIENCE_S = 30.0
@@ -350,20 +350,29 @@ class MemoryBroker:
         retries = retry_topic_of(group_id)
         return {name: [queue for queue in queues if queue.topic != retries] for name, queues in owned.items()}
 
+    def cut(self, group_id: str, topic: str, slices: int) -> None:
+        """Cut each queue of a topic into slices for a group, as `wakeroll configure --slices` does; 1: it is not cut.
+
+        Raises:
+            InvalidUsage: the number is not a power of two up to 64, the topic does not exist, or the broker is closed.
+        """
+        self._refuse_if_closed()
+        self._queues_of(topic)
+        checked("slices", slices, Slices)
+        self._coordinator.cut(group_id, {topic: slices})
+
     def redeliver(self, group_id: str, queue: Queue | tuple[str, int] | None = None, offset: int = 0) -> None:
-        """Set the group back, so that messages are delivered again: a queue, or all, from an offset on.
+        """Set the group back, so that messages are delivered again: a queue with its slices, or all, from an offset on.
 
         Raises:
             InvalidUsage: the group has not committed an offset of this queue, or the broker is closed.
         """
         self._refuse_if_closed()
         known = self.committed(group_id)
-        wanted = (
-            list(known) if queue is None else [queue if isinstance(queue, Queue) else Queue(queue[0], "", queue[1])]
-        )
-        for one in wanted:
-            if one not in known:
-                raise InvalidUsage(f"group {group_id!r} has no committed offset of {one}")
+        named = None if queue is None else queue_of(queue)
+        wanted = [one for one in known if named in (None, one, one.whole)]
+        if named is not None and not wanted:
+            raise InvalidUsage(f"group {group_id!r} has no committed offset of {named}")
         self._coordinator.reset(group_id, {one: offset for one in wanted if offset < known[one]})
 
     def close(self) -> None:

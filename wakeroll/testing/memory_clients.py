@@ -254,6 +254,8 @@ class MemoryConsumer(MemoryClient):
             return []
         found: list[Message] = []
         for place in list(self._positions):
+            if len(found) == most:
+                break
             if place in self._paused or place[0] not in self._log.topics:
                 continue
             asked = min(most - len(found), FETCHED - self._in_a_row)
@@ -263,8 +265,6 @@ class MemoryConsumer(MemoryClient):
             if len(messages) < asked or self._in_a_row == FETCHED:
                 self._in_a_row = 0
                 self._positions[place] = self._positions.pop(place)  # the others come first next time
-            if len(found) == most:
-                break
         return found
 
     def _next(self, place: tuple[str, int], most: int) -> list[Message]:

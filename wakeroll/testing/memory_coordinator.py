@@ -17,6 +17,7 @@ from wakeroll_model.entity_machines import MACHINES
 from wakeroll_model.events import (
     AnyEvent,
     Arrival,
+    Configure,
     Event,
     Heartbeat,
     KeyChange,
@@ -114,6 +115,12 @@ class MemoryCoordinator:
         if entries:
             self._append(Reset(request_id=uuid.uuid4().hex, group_id=group_id, offsets=entries, by="test"))
 
+    def cut(self, group_id: str, slices: dict[str, int]) -> None:
+        """Cut the partitions of topics into slices for a group, as an operator does."""
+        with self._log.lock:
+            self._append(Configure(group_id=group_id, slices=slices))
+            self._bring_forward(group_id, _end_settling)
+
     # --- the log ---
 
     def _created(self, topic: str, partitions: int) -> None:
@@ -147,7 +154,7 @@ class MemoryCoordinator:
         """Append an event without an entity to both topics, any other one where it belongs."""
         topics = self._names.control if isinstance(event, Tick | Level | KeyChange) else (self._names.groups,)
         key: bytes | None = None
-        if isinstance(event, Heartbeat | Matches | Reset):
+        if isinstance(event, Heartbeat | Matches | Reset | Configure):
             key = event.group_id.encode()
         elif isinstance(event, Arrival):
             topics, key = (self._names.queues,), event.queue.key.encode()

@@ -6,7 +6,7 @@ from wakeroll.push.limits import PushLimits
 
 M = Mutant
 FAILURES, QUEUE = "wakeroll.push.failure_handling", "wakeroll.push.queue_work"
-SEND_BACK = "wakeroll.push.send_back"
+SEND_BACK, SLICES = "wakeroll.push.send_back", "wakeroll.sliced_reader"
 MIXED = {"poison": 0.1, "limits": PushLimits(2, 3, 20, 10_000)}
 SHARED = {
     **MIXED,
@@ -32,6 +32,15 @@ DELAYED = {
 }
 REFUSED = {**SHARED, "rough": True, "steps": 16}
 NARROW = {**IN_ORDER, "limits": PushLimits(2, 3, 4, 10_000)}
+CUT = {
+    **SHARED,
+    "fails": 0.0,
+    "poison": 0.0,
+    "slices": 8,
+    "queues": 1,
+    "steps": 16,
+    "limits": PushLimits(2, 3, 4, 10_000),
+}
 
 MUTANTS = (
     M("a call fails for all its messages", "After an exception, only a message that fails alone has failed.", FAILURES,
@@ -64,4 +73,18 @@ MUTANTS = (
       'self._leave(batch, "held")', 'self._leave(batch, "finished")', REFUSED),
     M("what is refused is forgotten", "A refused message is sent again.", SEND_BACK,
       "            self._held.append((time.monotonic() + HELD_AGAIN_S, letter, parcel))", "            pass", REFUSED),
+    M("former slices are repeated", "What former slices have processed is not handed out again.", SLICES,
+      "            if fresh and part.done:", "            if False:", CUT),
+    M("a full slice is read on", "A slice gets no more than it has room for.", SLICES,
+      "            if fresh and part.is_held:", "            if False:", CUT),
+    M("passed over and forgotten", "A slice that was passed over continues at its first message.", SLICES,
+      "                part.position = fresh[0].offset() or 0\n", "", CUT),
+    M("never goes back", "The reader goes back to the slice that is behind.", SLICES,
+      "not partition.at <= (lowest := min(wanted))", "not (lowest := min(wanted))", CUT),
+    M("had it before", "A slice leaves out the messages that it has had.", SLICES,
+      "            if fresh and position > first:", "            if False:", CUT),
+    M("more than its part", "A slice gets no more at once than a queue does.", SLICES,
+      "most - part.taken", "most * 100", CUT),
+    M("behind, and read on", "A slice that was passed over gets nothing before the reader goes back.", SLICES,
+      "if not begin <= position < end or part in lost:", "if not position < end or part in lost:", CUT),
 )  # fmt: skip

@@ -201,6 +201,12 @@ class Coordinator(threading.Thread):
         known = {} if group is None else dict(group.offsets)
         return {queue.queue_id: offset for queue, offset in sorted(known.items()) if queue.topic == topic}
 
+    def offsets_of(self, group_id: str, topic: str) -> dict[Queue, int]:
+        """Return how far a group is on record in a topic: queue or slice -> the next message to consume."""
+        group = self._group(group_id)
+        known = {} if group is None else dict(group.offsets)
+        return {queue: offset for queue, offset in sorted(known.items()) if queue.topic == topic}
+
     def pulls(self, queue: Queue) -> int:
         """Return how many pulls of a queue are held by other groups than that of the strangers."""
         place = self.connection.topics.queues, partition_of(queue.key.encode(), self._partitions)

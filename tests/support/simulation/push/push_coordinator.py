@@ -7,15 +7,22 @@ from confluent_kafka import Message
 
 from tests.support.control_log import TOPIC, ControlLog
 from tests.support.simulation.push.scheduled_threads import Scheduler
+from wakeroll.slice_by import key_of
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.events import AnyEvent, Event, Route, RoutedQueue, Tick
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import DELAYS_S, retry_topic_of
 from wakeroll_model.shard import Shard
+from wakeroll_model.slices import slice_of
 
 GROUP = "billing"
 ORDERS = "orders"
 RETRIES = retry_topic_of(GROUP)
+
+
+def is_in(message: Message, queue: Queue) -> bool:
+    """Return whether a message of a partition is in this slice of it; each is in the whole queue."""
+    return slice_of(key_of(message), queue.slices) == queue.slice
 
 
 class SimulatedCoordinator:
@@ -52,11 +59,15 @@ class SimulatedCoordinator:
                 if client_id:
                     self._inboxes[client_id].append(decision)
 
-    def offsets(self) -> dict[int, int]:
-        """Return the committed offsets: queue number -> offset."""
+    def offsets(self) -> dict[Queue, int]:
+        """Return the committed offsets of the topic's queues, or of their slices."""
         group = self.shard.group(GROUP)
         known = {} if group is None else group.offsets
-        return {queue.queue_id: offset for queue, offset in known.items() if queue.topic == ORDERS}
+        return {queue: offset for queue, offset in known.items() if queue.topic == ORDERS}
+
+    def messages_of(self, queue: Queue) -> list[Message]:
+        """Return the messages of a queue, or of a slice."""
+        return [message for message in self.messages[queue.whole] if is_in(message, queue)]
 
     def heard(self, client_id: str) -> list[AnyDecision]:
         """Return new decisions of a client, after a tick if it is time for one."""

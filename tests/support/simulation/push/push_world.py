@@ -19,6 +19,7 @@ from tests.support.simulation.push.push_coordinator import (
     SimulatedCoordinator,
     SimulatedInbox,
     SimulatedOutbox,
+    is_in,
 )
 from tests.support.simulation.push.scheduled_threads import NEVER_S, Scheduler
 from tests.support.simulation.push.simulated_kafka import SendFaults, SimulatedConsumer, SimulatedProducer
@@ -34,9 +35,12 @@ from wakeroll.push.push_loop import PushLoop
 from wakeroll.push.send_back import SendBack
 from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
+from wakeroll.slice_by import slice_key
+from wakeroll.sliced_reader import SlicedReader
 from wakeroll.topic_filters import TopicFilters
+from wakeroll_model import feature_levels
 from wakeroll_model.client import Client, Preferences
-from wakeroll_model.events import AnyEvent, Commit, Configure, Subscription
+from wakeroll_model.events import AnyEvent, Commit, Configure, Level, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import DELAYS_S, dead_letter_topic_of
 
@@ -109,6 +113,8 @@ class Plan:
     stop_timeout_s: float
     poison: float = 0.0
     """Part of the messages that no call can process: each that has one of them raises."""
+    slices: int = 1
+    """Number of slices of each queue at the beginning. If it is not 1, it changes in the history."""
 
     @classmethod
     def draw(cls, seed: int) -> "Plan":
@@ -142,6 +148,7 @@ class Plan:
             plan.rough = True
         # 45 and 100 s are none of the levels: such a message waits in several queues, one after the other.
         plan.rules = replace(plan.rules, retry_delays=rng.choice([None, None, (2,), (45, 3), (7, 100, 11)]))
+        plan.slices = rng.choice([1, 1, 2, 4, 8])
         return plan
 
 
@@ -228,6 +235,9 @@ class PushWorld(SimulatedCoordinator):
                 settle_ms=0,
             )
         )
+        if plan.slices > 1:
+            self.append(Level(level=feature_levels.NEWEST))
+            self._cut_into(plan.slices)
         for number in range(plan.queues):
             self.produce(number, plan.messages, plan.keys)
         for _ in range(plan.clients):
@@ -261,11 +271,20 @@ class PushWorld(SimulatedCoordinator):
         rng = self.rng
         calm = [self._join, self._leave, self._stop_and_run, self._pause, self._resume, self._crash_handler]
         rough = [self._kill, self._freeze, self._cut, self._break_sends, self._refuse, self._seek, self._hang]
+        if self.plan.slices > 1:
+            calm += [self._change_slices] * 3
         step = rng.choice(calm + rough if self.plan.rough else calm)
         step()
         if rng.random() < 0.2:
             self.is_shifted = True
             self.wall_shift_s += rng.choice([-7_200, -5, 5, 7_200])
+
+    def _change_slices(self) -> None:
+        self.happened["other number of slices"] += 1
+        self._cut_into(self.rng.choice([1, 2, 4, 8]))
+
+    def _cut_into(self, slices: int) -> None:
+        self.append(Configure(group_id=GROUP, slices={ORDERS: slices}))
 
     def _join(self) -> None:
         if sum(client.is_well for client in self.clients) < 4:
@@ -381,8 +400,8 @@ class PushWorld(SimulatedCoordinator):
     def append(self, event: AnyEvent) -> None:
         if isinstance(event, Commit):
             for entry in event.offsets:
-                for message in self.messages[entry.queue][: entry.offset]:
-                    assert self._is_ended(message), (
+                for message in self.messages_of(entry.queue):
+                    assert (message.offset() or 0) >= entry.offset or self._is_ended(message), (
                         f"{event.client_id} commits {entry.queue} up to {entry.offset}, "
                         f"and {message.offset()} is not processed"
                     )
@@ -427,9 +446,7 @@ class PushWorld(SimulatedCoordinator):
         offsets = [message.offset() or 0 for message in messages]
         assert offsets == sorted(set(offsets)), f"a call with {offsets}"
         orderly = self.plan.orderly
-        lanes = {
-            (queue, None if orderly else message.key()) for message in messages if orderly or message.key() is not None
-        }
+        lanes = {lane for message in messages if (lane := self._lane_of(queue, message)) is not None}
         now_s = self.scheduler.now_s
         for other in self.calls:
             excused = other.is_excused or other.client.is_excused or client.is_excused
@@ -439,11 +456,13 @@ class PushWorld(SimulatedCoordinator):
             assert excused or not other.lanes & lanes, (
                 f"two calls at once: {client.client_id} and {other.client.client_id}"
             )
-        owner = self.shard.group(GROUP)
-        assert owner is not None
-        assert client.is_excused or owner.owners.get(queue, client.client_id) == client.client_id, (
-            f"{client.client_id} begins a call of {queue}, of which {owner.owners[queue]} is the owner"
-        )
+        group = self.shard.group(GROUP)
+        assert group is not None
+        for owned, owner in group.owners.items():
+            is_mine = client.is_excused or owner == client.client_id or owned.whole != queue
+            assert is_mine or not any(is_in(message, owned) for message in messages), (
+                f"{client.client_id} begins a call of {owned}, of which {owner} is the owner"
+            )
         for message in messages:
             self._check_order(queue, message, messages)
             if queue.topic == RETRIES and not self.is_shifted and not self.repeats_allowed:
@@ -454,13 +473,21 @@ class PushWorld(SimulatedCoordinator):
         self.calls.append(call)
         return call
 
+    def _lane_of(self, queue: Queue, message: Message) -> tuple[Queue, bytes | None] | None:
+        """Return what has one call at a time: an orderly queue or, of slices of any number, a key; None: nothing."""
+        if self.plan.orderly and (self.plan.slices == 1 or queue.topic != ORDERS):
+            return queue, None
+        key = message.key()
+        return None if key is None else (queue, key)  # type: ignore[return-value]
+
     def _check_order(self, queue: Queue, message: Message, batch: list[Message]) -> None:
         """Check that all messages before it in its lane have ended."""
-        if queue.topic != ORDERS or (not self.plan.orderly and message.key() is None):
+        lane = self._lane_of(queue, message)
+        if queue.topic != ORDERS or lane is None:
             return
         first = batch[0].offset() or 0
         for earlier in self.messages[queue][: message.offset() or 0]:
-            if self.plan.orderly or earlier.key() == message.key():
+            if self._lane_of(queue, earlier) == lane:
                 is_with_it = any(one is earlier for one in batch)
                 place = place_of(earlier)
                 # It may wait until its topic takes it, and nothing else waits for that.
@@ -500,7 +527,8 @@ class PushWorld(SimulatedCoordinator):
             assert set(self.dead_places.values()) <= {1}, f"dead letters: {self.dead_places.most_common(3)}"
             assert set(self.stored.values()) <= {1}, f"stored for a retry: {self.stored.most_common(3)}"
             assert not self.dead_places.keys() & self.processed.keys()
-            assert self.offsets() == dict.fromkeys(range(self.plan.queues), self.plan.messages)
+            assert set(self.offsets().values()) == {self.plan.messages}, f"committed: {self.offsets()}"
+            assert {queue.queue_id for queue in self.offsets()} == set(range(self.plan.queues))
         left = [
             thread.name
             for thread in self.scheduler.threads
@@ -532,7 +560,7 @@ class SimulatedClient:
         preferences = Preferences(
             subscriptions=subscriptions, consume_from="first", orderly=world.plan.orderly, strategy="SPREAD"
         )
-        client = Client(GROUP, client_id, preferences, commit_interval_ms=self._rng.choice([100, 2_000]))
+        client = Client(GROUP, client_id, preferences, commit_interval_ms=self._rng.choice([100, 2_000]), slice_by="")
 
         def consumer(**_: Any) -> SimulatedConsumer:
             return SimulatedConsumer(world.scheduler, world.messages, self._rng)
@@ -544,7 +572,7 @@ class SimulatedClient:
             message_consumer=consumer,
             producer=lambda **_: SimulatedProducer(world.scheduler, self._store, self._rng, self.send_faults),
         )
-        self.reader = Reader(connection)
+        self.reader = SlicedReader(Reader(connection), slice_key(None))
         self._connection = connection
         self._filters = TopicFilters(subscriptions)
         outbox = SimulatedOutbox(world, lambda: self.cut_until_s)
