@@ -149,7 +149,7 @@ def test_run_does_not_read_on_what_the_application_has_paused(consumer_of, coord
     thread.start()
     wait_until(lambda: len(seen) == 40, "all is handled")
     consumer.pause([(topic, 0)])
-    wait_until(lambda: Queue(topic, "", 0) in consumer._reader._stopped, "the loop has seen it")
+    wait_until(lambda: Queue(topic, "", 0) in consumer._reader._reader._stopped, "the loop has seen it")
     coordinator.produce(topic, 0, 20)
     coordinator.produce(topic, 1, 200)
     wait_until(lambda: len([at for number, at in seen if number == 1]) == 220, "the other queue is read")

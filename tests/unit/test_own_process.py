@@ -88,6 +88,8 @@ VALUES = {
     "end": 0,
     "times": {},
     "handler": handle,
+    "message": None,
+    "slices": 2,
     "value": b"1",
     "number": 0,
     "numbers": [0],

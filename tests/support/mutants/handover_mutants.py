@@ -32,7 +32,7 @@ MUTANTS = (
     M("not told again", "A member is told again if it shows an epoch behind the last one sent.",
       "releases", "    client = frozenset((beat.client_id,)) if member.sent_epoch >= 0 else NOBODY\n", "    client = frozenset()\n", SKIPPED),
     M("what comes free is given to nobody", "Grants that follow a release wait for nothing.",
-      "handover", "    clients = assign_free(turn, [*freed, *assignment_limits.withheld(turn.group, freed)])\n", "    clients = frozenset()\n", COMING),
+      "handover", "    clients = assign_free(turn, [*freed, *new, *assignment_limits.withheld(group, freed)])\n", "    clients = frozenset()\n", COMING),
     M("released queues go to their old owner", "A queue goes to its client in the target.", "handover",
       "        client_id = group.target.get(queue)\n        member",
       "        client_id = group.freed[queue].client_id if queue in group.freed else group.target.get(queue)\n        member", COMING),
