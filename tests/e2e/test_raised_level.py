@@ -56,13 +56,13 @@ def test_the_pages_commands_show_the_level_and_raise_it(coordinator, wakeroll, t
     ]
     plan, done = said
     assert "│ groups-0 │ 1 │" in plan
-    newest = feature_levels.NEWEST
+    newest = feature_levels.OFFERED
     for level in range(2, newest + 1):
         assert f"new at level {level}: {feature_levels.CHANGES[level]}" in plan
     assert "Nothing has changed" in plan
     assert f"│ queues-3 │ {newest} │" in done
     assert f"raised to level {newest} from these offsets on" in done
-    wait_until(lambda: set(coordinator.levels.values()) == {feature_levels.NEWEST}, "the newest level is in force")
+    wait_until(lambda: set(coordinator.levels.values()) == {feature_levels.OFFERED}, "the newest level is in force")
 
 
 def test_a_record_in_the_wrong_partition_is_answered_with_the_right_one(coordinator, wakeroll, tmp_path, group_id):
@@ -72,7 +72,7 @@ def test_a_record_in_the_wrong_partition_is_answered_with_the_right_one(coordina
     where = ("--bootstrap", connection.bootstrap, "--prefix", prefix, "--home", home)
     code, _, complaint = wakeroll("upgrade", "--execute", *where)
     assert code == 0, complaint
-    wait_until(lambda: set(coordinator.levels.values()) == {feature_levels.NEWEST}, "the newest level is in force")
+    wait_until(lambda: set(coordinator.levels.values()) == {feature_levels.OFFERED}, "the newest level is in force")
     home_partition = partition_of(group_id.encode(), 4)
     producer = connection.producer()
     event = msgspec.json.encode(Unregister(group_id=group_id, client_id="c", instance_id="i"))
@@ -95,7 +95,7 @@ def test_a_new_deployment_begins_at_the_newest_level(broker, wakeroll, tmp_path)
     assert ensure_deployment(settings) == []
 
     first = shown(wakeroll, settings)
-    assert levels_in(first) == [(feature_levels.NEWEST, True)] * 8
+    assert levels_in(first) == [(feature_levels.OFFERED, True)] * 8
     assert shown(wakeroll, settings, "--execute") == first
 
 
@@ -116,5 +116,5 @@ def test_without_an_operator_s_key_a_new_deployment_begins_at_level_1(broker, wa
     assert levels_in(shown(wakeroll, settings, "--keys", str(operator))) == [(1, True)] * 8
     assert (
         levels_in(shown(wakeroll, settings, "--keys", str(operator), "--execute"))
-        == [(feature_levels.NEWEST, True)] * 8
+        == [(feature_levels.OFFERED, True)] * 8
     )
