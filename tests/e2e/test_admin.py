@@ -403,6 +403,8 @@ def test_settings_take_an_epoch_and_what_contradicts_them_is_refused(admin, grou
     ]
     with pytest.raises(RequestRefused, match=r"session_timeout_ms would be 30000; it must be at least 3 times"):
         admin.configure(group_id, session_timeout_ms=30_000)
+    with pytest.raises(RequestRefused, match="is not cut into slices: its shard is below feature level 5"):
+        admin.configure(group_id, slices={"orders": 2})
     for wrong, sentence in (
         ({"heart_beat": 1}, r"no setting 'heart_beat'; there are: profile, strategy, .*max_members"),
         ({"handover": "gently"}, r"handover is 'gently'; it must be cooperative or eager"),

@@ -400,3 +400,11 @@ def test_the_program_of_the_page_runs(capsys):
     exec(compile(program, "docs/slices.md", "exec"), {})
 
     assert sorted(re.findall(r"orders-0/\dof4", capsys.readouterr().out)) == [str(one) for one in PARTS]
+
+
+@pytest.mark.parametrize("number", [0, 3, 65, "8"])
+def test_a_number_of_slices_that_is_no_power_of_two_is_refused(number):
+    with MemoryBroker() as broker:
+        broker.create_topic(ORDERS)
+        with pytest.raises(InvalidUsage, match=f"slices is {number!r}; it must be a "):
+            broker.cut(GROUP, ORDERS, number)

@@ -358,7 +358,8 @@ class MemoryBroker:
         """
         self._refuse_if_closed()
         self._queues_of(topic)
-        checked("slices", slices, Slices)
+        if (number := checked("slices", slices, Slices)) & (number - 1):
+            raise InvalidUsage(f"slices is {number}; it must be a power of two from 1 to 64")
         self._coordinator.cut(group_id, {topic: slices})
 
     def redeliver(self, group_id: str, queue: Queue | tuple[str, int] | None = None, offset: int = 0) -> None:
