@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from wakeroll_model import config
-from wakeroll_model.events import About, Ahead, FilterType, Mode, Policy
+from wakeroll_model.events import About, Ahead, FilterType, LeaderEpoch, Mode, Policy
 from wakeroll_model.queue import ClientId, GroupId, InstanceId, Queue, Slice, Slices, TopicName
 
 Epoch = Annotated[int, Meta(description="epoch of the group; never decreases")]
@@ -109,18 +109,7 @@ class Done(Struct, frozen=True, omit_defaults=True):
     slices: Annotated[Slices, Meta(description="number of slices that the partition was cut into; 1 if it was not")]
     slice: Slice
     offset: Annotated[int, Meta(ge=0, le=2**63 - 1, description="every message of that slice below it is processed")]
-    leader_epoch: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=2**31 - 1,
-                description="Kafka's leader epoch of the message before the offset: messages of a later one are other "
-                "messages, in a log that has lost its tail; absent if not known",
-            ),
-        ]
-        | None
-    ) = None
+    leader_epoch: LeaderEpoch | None = None
 
 
 class Start(Struct, frozen=True, omit_defaults=True):

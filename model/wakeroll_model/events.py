@@ -198,6 +198,17 @@ class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
     """Read from feature level 4 on."""
 
 
+LeaderEpoch = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=2**31 - 1,
+        description="Kafka's leader epoch of the message before the offset: messages of a later one are other "
+        "messages, in a log that has lost its tail; absent if not known",
+    ),
+]
+
+
 class Ahead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a queue is processed for one filter, beyond its committed offset."""
 
@@ -206,18 +217,7 @@ class Ahead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: Annotated[
         int, Meta(ge=0, le=2**63 - 1, description="every message below it that matches the filter is processed")
     ]
-    leader_epoch: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=2**31 - 1,
-                description="Kafka's leader epoch of the message before the offset: messages of a later one are other "
-                "messages, in a log that has lost its tail; absent if not known",
-            ),
-        ]
-        | None
-    ) = None
+    leader_epoch: LeaderEpoch | None = None
 
     @property
     def filter(self) -> Filter:

@@ -80,7 +80,8 @@ def compute(group: Group, routes: Routes) -> Target:
     target = Target(strategy, {}, [], [])
     topics: list[_Shared] = []
     unrouted = []
-    cut, knowing = group.settings.slices, slicing.knowing(group)
+    cut = group.settings.slices
+    knowing = slicing.knowing(group) if cut else frozenset()
     if cut:
         target.notes.append(slicing.NOTE + ", ".join(f"{topic} {number}" for topic, number in cut.items()))
     for topic, subscribers in _subscribers(group).items():

@@ -351,7 +351,7 @@ def orders(up: Path) -> Connection:
 
 
 def example(page: Path, words: str, connection: Connection) -> str:
-    """Return the only program of a page with these words as it stands, but for the broker's address."""
+    """Return the only program of a page with these words as it stands, with the address of this broker."""
     [program] = [program for program in blocks("python", page) if words in program]
     return program.replace("localhost:9092", connection.bootstrap)
 

@@ -230,7 +230,7 @@ def test_the_partitioners_examples_are_right():
 
 
 def test_the_examples_of_slices_are_right():
-    """Whoever writes a client tests his own hash with these."""
+    """Authors of clients test their hash with these."""
     assert "Of 64 slices, `a` belongs to 16, `customer-17` to 56, and an empty\n  key to 0." in PAGE
     assert [slice_of(key, 64) for key in (b"a", b"customer-17", b"")] == [16, 56, 0]
 

@@ -198,7 +198,7 @@ def test_messages_of_former_slices_are_skipped(broker, reader):
 
 
 def test_a_whole_queue_skips_what_former_slices_have_done(broker, reader):
-    """A partition that is not cut any more is read like any other, but for what was done."""
+    """A partition that is not cut any more is read like any other, without what was processed before."""
     send(broker, 100)
     whole = Queue(ORDERS, "", 0)
     reader.start([give(whole, 0, done=(Done(2, 0, 60),)), give(Queue(ORDERS, "", 1))])

@@ -87,11 +87,6 @@ class Rewrite:
         self._added: list[dict[str, Any]] = []
         self._refuse_features()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no file is replaced."""
-        return not self._removed
-
     def _refuse_features(self) -> None:
         protocol = self.delta.protocol()
         unknown = sorted({*(protocol.writer_features or ())} - _FEATURES)
