@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from tests.support.damaged_tables import lose_a_file
 from tests.support.waiting import wait_until
 from wakeroll.connection import Topics
 from wakeroll_model.coordinator_log.coordinator_records import CoordinatorRecord, read_record
@@ -157,6 +159,18 @@ def test_commits_are_sampled_and_come_before_the_next_generation_of_their_group(
     assert list(sampler.take(commit(1_000, b"b", b"t", 10))) == [[first[1]]]
     assert list(sampler.take_all()) == [[commit(1_000, b"b", b"t", 10)]]
     assert sampler.skipped == 1
+
+
+def test_a_watch_of_damaged_tables_ends_with_their_sentence(whole, wakeroll, tmp_path):
+    """It needs no broker to see that; without the lost rows it could not go on where it was."""
+    shutil.copytree(whole, tmp_path / "home")
+    lost = lose_a_file(tmp_path / "home" / "warehouse" / "decisions")
+
+    code, said, complaint = wakeroll("watch-kafka", "--bootstrap", "127.0.0.1:1", "--home", str(tmp_path / "home"))
+
+    assert (code, said) == (3, "")
+    assert complaint.startswith(f"wakeroll: cannot read table 'decisions': {lost}"), complaint
+    assert complaint.count("\n") == 1
 
 
 DAY_MS = 86_400_000

@@ -9,6 +9,7 @@ import typer
 from msgspec import structs
 
 from wakeroll.errors import missing_extra
+from wakeroll_pipeline.cli.open_ledger import reading
 from wakeroll_pipeline.cli.options import ServiceOptions
 from wakeroll_pipeline.cli.serve_command import PORT, refuse_unusable_port
 from wakeroll_pipeline.kafka.refused_login import login_watched
@@ -77,7 +78,8 @@ def watch_kafka(
     connection = settings.connection
     stop = StopSignals().asked
     with only_one(record_lock(settings), "writes these tables"), login_watched(connection, stop):
-        ledger = WatchedLedger(settings)
+        with reading(settings.warehouse):
+            ledger = WatchedLedger(settings)
         watcher = GroupWatcher(connection, ledger, rules)
         if serve:
             _serve(settings, port, watcher, stop)
