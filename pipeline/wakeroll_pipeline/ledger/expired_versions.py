@@ -40,7 +40,8 @@ def expired_of(folder: Place, keep_versions_ms: int, now_ms: int) -> Expired:
     Args:
         folder: folder of the table.
         keep_versions_ms: time that a version stays readable after the next one (ms); whole hours are used for files of
-            rows, rounded up, so that a writer that works has this long to commit the files that it has written.
+            rows, rounded up, so that a writer that works has this long to commit the files that it has written. 0: only
+            the newest version stays, whatever the clocks say.
         now_ms: this machine's time (epoch ms).
 
     Raises:
@@ -59,7 +60,7 @@ def expired_of(folder: Place, keep_versions_ms: int, now_ms: int) -> Expired:
     unneeded |= {place.with_name(f".{place.name}.crc") for place in unneeded}
     rows = [one for one in found if one.place in unneeded]
     entries = [one for one in found if one.place.parent == folder / "_delta_log"]
-    return Expired(rows, _expired_entries(entries, now_ms - keep_versions_ms))
+    return Expired(rows, _expired_entries(entries, now_ms - keep_versions_ms if keep_versions_ms else None))
 
 
 def delete_expired(
@@ -92,12 +93,13 @@ def delete_expired(
     return expired
 
 
-def _expired_entries(entries: Sequence[FoundFile], before_ms: int) -> list[FoundFile]:
+def _expired_entries(entries: Sequence[FoundFile], before_ms: int | None) -> list[FoundFile]:
     """Return the files of a log that no version needs which was the newest one at a moment or later.
 
     Args:
         entries: files of the log.
-        before_ms: the moment (epoch ms).
+        before_ms: the moment (epoch ms); None: only the newest version is needed. It is not "now" then: the newest
+            commit may be of this millisecond, or of a store whose clock is ahead.
     """
     commits = {
         int(found[1]): one.modified_ms
@@ -105,7 +107,7 @@ def _expired_entries(entries: Sequence[FoundFile], before_ms: int) -> list[Found
         if (found := _OF_VERSION.fullmatch(one.place.name)) is not None and found[2] == "json"
     }
     newest = max(commits, default=-1)
-    later = (version for version, at_ms in commits.items() if at_ms >= before_ms)
+    later = (version for version, at_ms in commits.items() if before_ms is not None and at_ms >= before_ms)
     needed = min((version - 1 for version in later), default=newest)
     checkpoints = _versions((one.place.name for one in entries), _CHECKPOINT)
     begin = max((version for version in checkpoints if version <= needed), default=-1)
