@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from bench.decision_reader import PARTS
 from bench.soak.soak_system import OBSERVERS, REPLICAS, SoakSystem, coordinator
 from wakeroll.admin import Admin
 from wakeroll.epoch_ms import EpochMs, now_ms
@@ -115,6 +116,14 @@ def add_queues(system: SoakSystem, chance: random.Random) -> Done:
     return Done(f"{topic} has {system.add_queues(topic, MORE_QUEUES)} queues")
 
 
+def cut(system: SoakSystem, chance: random.Random) -> Done:
+    """Cut the queues of a group into another number of slices while its members work; one is whole queues."""
+    group_id, number = chance.choice(system.shape.cut), 2 ** chance.randrange(PARTS.bit_length())
+    with Admin(system.settings.bootstrap, prefix=system.settings.prefix, connect_timeout=_ANSWER_S) as admin:
+        admin.configure(group_id, slices={group_id: number}, by="soak", timeout=_ANSWER_S)
+    return Done(f"{group_id} has {number} slices of each queue")
+
+
 Fault = Callable[[SoakSystem, random.Random], Done]
 
 FAULTS: tuple[Fault, ...] = (
@@ -132,6 +141,7 @@ FAULTS: tuple[Fault, ...] = (
     leave,
     reset,
     add_queues,
+    cut,
 )
 
 

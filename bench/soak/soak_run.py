@@ -109,6 +109,8 @@ class Soak(Struct, frozen=True):
     claims: list[Claim]
     per_process: int = 1
     """Clients of a process; they share its connections to Kafka."""
+    cut: int = 0
+    """Groups whose queues are cut into slices."""
 
     @property
     def broken(self) -> list[Claim]:
@@ -143,6 +145,7 @@ def section(found: Soak) -> str:
     counts = {kind: sum(one.kind == kind for one in found.faults) for kind in kinds}
     faults = ", ".join(f"{kind} ({count})" for kind, count in sorted(counts.items()))
     rebalances = ", ".join(f"{trigger} {count:,}" for trigger, count in found.rebalances.items())
+    cut = f" The queues\nof {found.cut} of these groups are cut into slices." if found.cut else ""
     names = list(found.windows[-1].memory_mib) if found.windows else []
     memory = [
         (f"{one.until_s / 60:.1f}", *(f"{one.memory_mib.get(name, 0):,.0f}" for name in names)) for one in found.windows
@@ -150,7 +153,7 @@ def section(found: Soak) -> str:
     return f"""\
 `make soak` runs the whole system for {found.minutes:g} minutes on one machine: a broker, two coordinators
 (`run --replica a` and `b`, which also record), two observers, `serve`, a producer of {found.per_second} messages per
-second, and {found.clients} consumers of the SDK in {found.groups} groups, with {found.queues} queues at the end.
+second, and {found.clients} consumers of the SDK in {found.groups} groups, with {found.queues} queues at the end.{cut}
 {found.per_process} consumers run in each process, and share its Kafka connections: one producer, two consumers that
 read and one for queries. With connections of its own, each would have nine threads of librdkafka.
 A fault begins every {found.every_s:g} s; the order is that of seed {found.seed}. Everything was ready
@@ -215,11 +218,11 @@ def measure(given: Namespace) -> Soak:
         system.read_handled()
         ended = list(system.processes.ended)
         grants, triggers = system.decisions.grants(), system.decisions.triggers()
-    handled = system.handled
     print("all processes have stopped; judging", flush=True)
+    handled = system.judged()
     claims = [
         _lost(missing),
-        _owners(handled.two_owners(grants)),
+        _owners(handled.two_owners(grants, shape.cut)),
         Claim("every process runs until it is stopped, and then ends with 0", not ended, "; ".join(ended) or "they do"),
         *claims,
         *(_command(system, command) for command in ("replay", "check")),
@@ -234,6 +237,7 @@ def measure(given: Namespace) -> Soak:
         rebalances=triggers,
         claims=[_published(claim) for claim in claims],
         per_process=shape.per_process,
+        cut=len(shape.cut),
     )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, Self
 from confluent_kafka.admin import NewPartitions
 from msgspec import structs
 
-from bench.consumer_logs import ConsumerLogs
-from bench.decision_reader import PublishedDecisions
+from bench.consumer_logs import ConsumerLogs, HandledOffsets
+from bench.decision_reader import PARTS, PublishedDecisions
 from bench.frame import NotMeasured
 from bench.page_readers import ServedPage
 from bench.running_system import QueueId, SteadyTraffic, make_topic, settings_in, until
@@ -41,6 +41,10 @@ _GROUP_CLIENTS = 25
 """Most clients of a group at the start."""
 
 
+_ONE_IS_CUT = 5
+"""Of so many groups."""
+
+
 class Shape(NamedTuple):
     """How large a soak is."""
 
@@ -56,6 +60,11 @@ class Shape(NamedTuple):
         """Names of the groups, each of which reads the topic of the same name."""
         return [f"soak-{number}" for number in range(-(-self.clients // _GROUP_CLIENTS))]
 
+    @property
+    def cut(self) -> list[str]:
+        """Those of them whose queues are cut into slices."""
+        return self.groups[::_ONE_IS_CUT]
+
 
 class SoakSystem(ExitStack):
     """The processes of a soak during a `with` block; all of them end with it."""
@@ -69,7 +78,7 @@ class SoakSystem(ExitStack):
         settings = {"broker.session.timeout.ms": _SESSION_OF_BROKER_MS}
         self.broker = EmbeddedBroker(folder / "broker", heap="512m", fast_start=False, settings=settings)
         self.processes = SoakProcesses()
-        self.handled = ConsumerLogs()
+        self.handled = HandledOffsets()
         self.queues: list[QueueId] = [(topic, number) for topic in shape.groups for number in range(QUEUES)]
         self._clients = 0
         self._logs: list[Path] = []
@@ -145,6 +154,12 @@ class SoakSystem(ExitStack):
         """Read what consumers have handled since the last call."""
         self.handled.follow(self._logs)
 
+    def judged(self) -> ConsumerLogs:
+        """Return what consumers have handled, with each delivery: too much for the memory of a process that runs on."""
+        logs = ConsumerLogs()
+        logs.follow(self._logs)
+        return logs
+
     def ends(self) -> dict[QueueId, int]:
         """Return the end offset of each queue."""
         return Cluster(self.settings.connection).ends(self.queues)
@@ -195,10 +210,12 @@ class SoakSystem(ExitStack):
         for replica in REPLICAS:
             self._until_decides(replica)
         for group_id in self.shape.groups:
-            configure(connection, DEV_KEYS, Configure(group_id=group_id, session_timeout_ms=_SESSION_MS))
+            slices = {group_id: PARTS} if group_id in self.shape.cut else {}
+            configure(connection, DEV_KEYS, Configure(group_id=group_id, session_timeout_ms=_SESSION_MS, slices=slices))
         for _ in range(-(-self.shape.clients // self.shape.per_process)):
             self.add_clients()
-        self._until("every queue has an owner", lambda: self.decisions.grants().keys() >= set(self.queues))
+        every = {(*queue, part) for queue in self.queues for part in range(PARTS)}
+        self._until("every queue has an owner", lambda: self.decisions.grants().keys() >= every)
         self.traffic = SteadyTraffic(connection, self.queues, self.shape.per_second)
         self.callback(self.traffic.close)
         self.traffic.start()
