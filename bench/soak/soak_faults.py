@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from bench.decision_reader import PARTS
-from bench.soak.soak_system import OBSERVERS, REPLICAS, SoakSystem, coordinator
+from bench.soak.kafka_groups import GROUPS
+from bench.soak.soak_system import OBSERVERS, REPLICAS, WATCH, SoakSystem, coordinator
 from wakeroll.admin import Admin
 from wakeroll.epoch_ms import EpochMs, now_ms
 
@@ -65,6 +66,26 @@ def kill_consumers(system: SoakSystem, chance: random.Random) -> Done:
 def suspend_consumers(system: SoakSystem, chance: random.Random) -> Done:
     """Suspend a process with consumers for longer than their sessions."""
     return _suspend(system, chance.choice(system.consumer_processes))
+
+
+def kill_watch(system: SoakSystem, _chance: random.Random) -> Done:
+    """Kill `watch-kafka`."""
+    return _kill(system, WATCH)
+
+
+def suspend_watch(system: SoakSystem, _chance: random.Random) -> Done:
+    """Suspend `watch-kafka`."""
+    return _suspend(system, WATCH)
+
+
+def kill_kafkas_members(system: SoakSystem, chance: random.Random) -> Done:
+    """Kill the members of a group of Kafka's own."""
+    return _kill(system, chance.choice([*GROUPS]))
+
+
+def suspend_kafkas_members(system: SoakSystem, chance: random.Random) -> Done:
+    """Suspend the members of a group of Kafka's own."""
+    return _suspend(system, chance.choice([*GROUPS]))
 
 
 def kill_broker(system: SoakSystem, _chance: random.Random) -> Done:
@@ -135,6 +156,10 @@ FAULTS: tuple[Fault, ...] = (
     suspend_observer,
     kill_consumers,
     suspend_consumers,
+    kill_watch,
+    suspend_watch,
+    kill_kafkas_members,
+    suspend_kafkas_members,
     kill_broker,
     restart_broker,
     join,

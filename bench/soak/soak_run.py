@@ -27,7 +27,7 @@ from bench.machine import Machine
 from bench.page_readers import ServedPage
 from bench.running_system import QueueId
 from bench.soak.soak_faults import SUSPENDED_S, in_turn
-from bench.soak.soak_system import OBSERVERS, PAGE, REPLICAS, Shape, SoakSystem, coordinator
+from bench.soak.soak_system import OBSERVERS, PAGE, REPLICAS, WATCH, Shape, SoakSystem, coordinator
 from wakeroll.errors import WakerollError
 
 
@@ -145,7 +145,11 @@ def section(found: Soak) -> str:
     counts = {kind: sum(one.kind == kind for one in found.faults) for kind in kinds}
     faults = ", ".join(f"{kind} ({count})" for kind, count in sorted(counts.items()))
     rebalances = ", ".join(f"{trigger} {count:,}" for trigger, count in found.rebalances.items())
-    cut = f" The queues\nof {found.cut} of these groups are cut into slices." if found.cut else ""
+    more = (
+        f" The queues\nof {found.cut} of these groups are cut into slices. `watch-kafka` records two groups of "
+        "Kafka's own with three\nmembers each."
+    )
+    cut = more if found.cut else ""
     names = list(found.windows[-1].memory_mib) if found.windows else []
     memory = [
         (f"{one.until_s / 60:.1f}", *(f"{one.memory_mib.get(name, 0):,.0f}" for name in names)) for one in found.windows
@@ -181,6 +185,7 @@ _WINDOWS = 12
 _SHORTEST_WINDOW_S = 30.0
 _POLL_S = 0.1
 _PAGE_S = 120.0
+_WATCH_S = 120.0
 _NS = 1_000_000_000
 
 
@@ -212,7 +217,7 @@ def measure(given: Namespace) -> Soak:
         windows, faults = _with_faults(system, minutes * 60, every_s, chance)
         system.calm_down()
         missing = system.until_consumed(CONSUMED_S)
-        claims = [_page(system)]
+        claims = [_page(system), _watch(system)]
         system.stop_all()
         ends = system.ends()
         system.read_handled()
@@ -281,7 +286,7 @@ def _with_faults(
 
 def _window(system: SoakSystem, until_s: float) -> Window:
     system.read_handled()
-    names = (*map(coordinator, REPLICAS), *OBSERVERS, PAGE)
+    names = (*map(coordinator, REPLICAS), *OBSERVERS, PAGE, WATCH)
     memory = {name: _memory_mib({system.processes.children[name].pid}) for name in names}
     consumers = {system.processes.children[name].pid for name in system.consumer_processes}
     memory["each consumer"] = round(_memory_mib(consumers) / max(system.clients, 1), 1)
@@ -339,6 +344,15 @@ def _page(system: SoakSystem) -> Claim:
     holds = health["state"] == "live"
     found = "live" if holds else json.dumps(health)
     return Claim("the page is live: it computes the decisions that are published", holds, found)
+
+
+def _watch(system: SoakSystem) -> Claim:
+    """Wait until the tables of the watch have caught up with Kafka's own groups, which have no new messages."""
+    deadline_s = time.monotonic() + _WATCH_S
+    while (found := system.watch_differs()) and time.monotonic() < deadline_s:
+        time.sleep(1)
+    claim = "`watch-kafka` has the owners and the committed offsets of Kafka's own groups on record"
+    return Claim(claim, not found, "; ".join(found[:3]) or "as Kafka describes them")
 
 
 def _command(system: SoakSystem, command: str) -> Claim:

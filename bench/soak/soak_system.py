@@ -1,4 +1,7 @@
-"""The system of a soak: a broker, two coordinators that also record, two observers, the page, and consumers."""
+"""The system of a soak: a broker, two coordinators that also record, two observers, the page, and consumers.
+
+Two groups of Kafka's own, and `watch-kafka`, work beside it.
+"""
 
 import os
 import sys
@@ -15,6 +18,7 @@ from bench.decision_reader import PARTS, PublishedDecisions
 from bench.frame import NotMeasured
 from bench.page_readers import ServedPage
 from bench.running_system import QueueId, SteadyTraffic, make_topic, settings_in, until
+from bench.soak import kafka_groups
 from bench.soak.soak_processes import SoakProcesses
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.events import Configure
@@ -31,6 +35,7 @@ from wakeroll_pipeline.runtime.run_status import read_status
 REPLICAS = ("a", "b")
 OBSERVERS = ("observer 1", "observer 2")
 PAGE = "serve"
+WATCH = "watch-kafka"
 _SESSION_MS = 15_000
 _SESSION_OF_BROKER_MS = 20_000
 """After it was killed, the only broker returns when this session has ended (ms); Kafka's default is 9 s."""
@@ -128,6 +133,10 @@ class SoakSystem(ExitStack):
         )
         return name
 
+    def watch_differs(self) -> list[str]:
+        """Return what the tables of the watch say otherwise than Kafka about Kafka's own groups."""
+        return kafka_groups.differences(self.settings.connection.admin(), self._watched)
+
     def add_queues(self, topic: str, more: int) -> int:
         """Give a topic more partitions, and messages for them; return the new number."""
         before = sum(name == topic for name, _ in self.queues)
@@ -180,7 +189,8 @@ class SoakSystem(ExitStack):
     def stop_all(self) -> None:
         """Stop consumers, coordinators, observers and the page in good order; the broker still runs."""
         self.probe.close()
-        for name in (*self.consumer_processes, *map(coordinator, REPLICAS), PAGE, *OBSERVERS):
+        others = (*map(coordinator, REPLICAS), PAGE, *OBSERVERS, WATCH, *kafka_groups.GROUPS)
+        for name in (*self.consumer_processes, *others):
             self.processes.stop(name)
 
     def _start(self) -> None:
@@ -191,6 +201,8 @@ class SoakSystem(ExitStack):
         ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
         for topic in self.shape.groups:
             make_topic(connection, topic, QUEUES)
+        for topic in kafka_groups.GROUPS:
+            make_topic(connection, topic, kafka_groups.QUEUES)
         self.decisions = PublishedDecisions(connection, settings.partitions)
         self.decisions.start()
         self.callback(self.decisions.close)
@@ -204,6 +216,11 @@ class SoakSystem(ExitStack):
             child.log = settings.logs / f"run-{replica}.log"
             self.processes.launch(coordinator(replica), child)
         self.processes.launch(PAGE, ServedPage(settings, settings.logs / "serve.log"))
+        self._watched = structs.replace(settings, home=str(self.folder / "watch"))
+        self.processes.launch(WATCH, kafka_groups.watch_of(self._watched))
+        for group_id in kafka_groups.GROUPS:
+            child = kafka_groups.members_of(group_id, settings, self.folder / "handled" / group_id)
+            self.processes.launch(group_id, child)
         self.probe = Probe(connection, self.shape.groups[0])
         self.probe.start()
         self.callback(self.probe.close)
@@ -216,7 +233,8 @@ class SoakSystem(ExitStack):
             self.add_clients()
         every = {(*queue, part) for queue in self.queues for part in range(PARTS)}
         self._until("every queue has an owner", lambda: self.decisions.grants().keys() >= every)
-        self.traffic = SteadyTraffic(connection, self.queues, self.shape.per_second)
+        theirs = [(topic, number) for topic in kafka_groups.GROUPS for number in range(kafka_groups.QUEUES)]
+        self.traffic = SteadyTraffic(connection, [*self.queues, *theirs], self.shape.per_second)
         self.callback(self.traffic.close)
         self.traffic.start()
 
