@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,15 +12,18 @@ from typing import NamedTuple
 import pytest
 from msgspec import structs
 
+from tests.support.coordinator_mutations import hostile_records, messages_of
 from tests.support.damaged_tables import lose_a_file
 from tests.support.waiting import wait_until
-from wakeroll.connection import Topics
+from wakeroll.connection import Connection, Topics
 from wakeroll_model.coordinator_log.coordinator_records import CoordinatorRecord, read_record
-from wakeroll_model.coordinator_log.kafka_events import Progress, Source
+from wakeroll_model.coordinator_log.kafka_events import KafkaEvent, Progress, Source
 from wakeroll_model.coordinator_log.record_events import event_of, ids_of
 from wakeroll_model.rows import RECORDED, SNAPSHOTS
 from wakeroll_pipeline.kafka_watch import watched_ledger
-from wakeroll_pipeline.kafka_watch.commit_sampling import Mark
+from wakeroll_pipeline.kafka_watch.commit_sampling import CommitSampler, Mark
+from wakeroll_pipeline.kafka_watch.record_decoding import RecordDecoder
+from wakeroll_pipeline.kafka_watch.topic_facts import TopicFacts
 from wakeroll_pipeline.kafka_watch.watched_ledger import Told, WatchedLedger
 from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
@@ -33,6 +37,7 @@ from wakeroll_pipeline.storage.small_files import StorageFailed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "coordinator_log" / "records-4.4.0.jsonl"
 PARTITIONS = 4
+BEGIN = Mark(0, 0)
 MARKS = {0: Mark(70, 70), 1: Mark(80, 85), 2: Mark(90, 90)}
 
 
@@ -213,3 +218,36 @@ def test_upkeep_bounds_the_tables_of_a_watch_that_never_ends(tmp_path, monkeypat
 def numbers_of_files(home: Path) -> list[int]:
     """Return the number of files of the newest version of each table that grows."""
     return [len(open_delta(Place.of(home / "warehouse" / table.name)).file_uris()) for table in (*RECORDED, SNAPSHOTS)]
+
+
+def test_no_record_of_a_hostile_writer_ends_the_watch(tmp_path):
+    """What can be read is on record, the rest is counted, and a replay decides the same."""
+    topics = TopicFacts(Connection("127.0.0.1:1"), 1.0)
+    decoder = RecordDecoder(topics, re.compile(".*", re.DOTALL), ())
+    log, ledger, sampler = (
+        messages_of(hostile_records(7, 3_000)),
+        opened(tmp_path),
+        CommitSampler(0, BEGIN, decoder.is_wanted),
+    )
+    for first in range(0, len(log), 500):
+        found = [
+            one
+            for step in sampler.take(log[first : first + 500], 1_000)
+            for records in step.groups
+            for one in decoder.decode(records, topics.name_of)
+        ]
+        for one in found:
+            if isinstance(one.event, KafkaEvent):
+                topics.hear(one.event)
+        ledger.append(found)
+    ledger.close()
+
+    assert decoder.skipped.keys() == {"no key", "type", "version", "damaged"}
+    assert sum(decoder.skipped.values()) < len(log) * 3 / 4
+    assert rows(tmp_path, "select count(*) > 100, count(*) filter (where kind = 'rejected') from decisions") == [
+        (True, 0)
+    ]
+    with duck_ledger(tmp_path / "warehouse") as whole:
+        done = replay_here(whole, PARTITIONS, Period())
+    assert {(one.differences, one.not_recorded, one.unknown) for one in done} == {(0, 0, 0)}
+    assert not opened(tmp_path).is_new

@@ -43,7 +43,7 @@ class NotReadable(Exception):
 class OffsetsReader:
     """Reads all partitions of `__consumer_offsets`. For one thread.
 
-    What was there at the start is returned in the order of its times, over all partitions: so the past has the order in
+    The records at the start are returned in the order of their times, over all partitions: so the past has the order in
     which it happened. Later records are returned as they come. Commits are sampled.
     """
 
@@ -78,7 +78,7 @@ class OffsetsReader:
         )
         self._reason = ""
         self._unreachable = ""
-        """Why the client cannot connect to any broker, as it says; empty if it can."""
+        """Why the client cannot connect to any broker; empty if it can."""
         self._ends: dict[int, int] = {}
         """Partition -> its end at the start; only partitions whose past is not read yet."""
         self._samplers: dict[int, CommitSampler] = {}
