@@ -180,7 +180,7 @@ class OffsetsReader:
         Raises:
             NotReadable: the right to read was taken away.
         """
-        was_past_read = self.is_past_read
+        was_past_read, unread = self.is_past_read, {*self._ends}
         runs = list(self._runs(take(self._consumer, _AT_ONCE, timeout)))
         fresh = [self._samplers[number].take(run, interval_ms) for number, run in runs]
         if was_past_read:
@@ -191,9 +191,9 @@ class OffsetsReader:
             if offset_of(run[-1]) + 1 >= self._ends.get(number, 0):
                 self._ends.pop(number, None)
         self._wait(fresh)
+        ended = unread - self._ends.keys() if self._ends else self._samplers
+        self._wait(self._samplers[number].flush() for number in sorted(ended))
         self._let_go_on()
-        if not self._ends:
-            self._wait(sampler.flush() for sampler in self._samplers.values())
         yield from self._returned(self._in_order())
 
     def flush(self) -> Iterator[Step]:
