@@ -169,6 +169,7 @@ class GroupWatcher:
         began_s = time.monotonic()
         self._load.begin_past(reader.past_records)
         while not stop.is_set():
+            self._load.adjust()
             self._take(reader.read(_SLICE_S, self._load.interval_ms))
             is_past_read = reader.is_past_read
             if is_past_read and not self.is_past_read:
@@ -308,12 +309,15 @@ class _Load:
         """Let the time of the block count as spent for the tables."""
         began_s = time.monotonic()
         yield
-        ended_s = time.monotonic()
-        self._spent_s += ended_s - began_s
-        if (passed_s := ended_s - self._began_s) >= SHARE_S:
-            factor = min(max(self._spent_s / passed_s / APPEND_SHARE, 0.5), 4.0)
+        self._spent_s += time.monotonic() - began_s
+
+    def adjust(self) -> None:
+        """Change the interval by the share of the time that was spent for the tables, when that was measured."""
+        now_s = time.monotonic()
+        if (passed_s := now_s - self._began_s) >= SHARE_S:
+            factor = min(max(self._spent_s / passed_s / APPEND_SHARE, 0.7), 4.0)  # quickly up, slowly down
             self.interval_ms = min(max(SHORTEST_MS, round(self.interval_ms * factor)), self.longest_ms)
-            self._began_s, self._spent_s = ended_s, 0.0
+            self._began_s, self._spent_s = now_s, 0.0
 
 
 class _Descriptions:

@@ -120,6 +120,7 @@ class OffsetsReader:
         if found.error is not None or not found.partitions:
             raise NotReachable(f"cannot read the partitions of {TOPIC}")
         places = []
+        self._ends, self.past_records = {}, 0
         for number in sorted(found.partitions):
             try:
                 with self._connection.answering(self._timeout):
