@@ -10,6 +10,13 @@ from hypothesis import strategies as st
 
 from wakeroll_pipeline.kafka_watch import commit_sampling
 from wakeroll_pipeline.kafka_watch.commit_sampling import CommitSampler, Mark, Step
+from wakeroll_pipeline.kafka_watch.sample_interval import (
+    LONG_PAST,
+    LONGEST_MS,
+    LONGEST_PAST_MS,
+    SHORTEST_MS,
+    SampleInterval,
+)
 
 PARTITION = 3
 BEGIN = Mark(0, 0)
@@ -170,3 +177,28 @@ def test_partitions_take_their_samples_at_different_times(phase):
     log = log_of([Said("a", "t", 50)] * 40)
     first = found.take(log, 1_000)[0]
     assert first.at_ms == (950 if phase == 0 else 200)
+
+
+def test_samples_are_fewer_while_the_tables_take_much_of_the_time():
+    """The interval must follow a sudden load within seconds, and come back when that ends."""
+    now_s = 0.0
+    interval = SampleInterval(lambda: now_s)
+
+    def pass_by(busy_s: float, idle_s: float) -> int:
+        nonlocal now_s
+        with interval.counted():
+            now_s += busy_s
+        now_s += idle_s
+        interval.adjust()
+        return interval.ms
+
+    assert pass_by(1, 1) == SHORTEST_MS, "two seconds say nothing yet"
+    assert [pass_by(4, 0), pass_by(4, 0), pass_by(4, 0)] == [2_778, 9_260, LONGEST_MS]
+    assert pass_by(1.2, 2.8) == LONGEST_MS
+    calm = [pass_by(0, 4) for _ in range(10)]
+    assert calm == sorted(calm, reverse=True)
+    assert calm[-1] == SHORTEST_MS
+    interval.begin_past(LONG_PAST + 1)
+    assert interval.ms == LONGEST_PAST_MS
+    interval.end_past()
+    assert interval.ms == LONGEST_MS

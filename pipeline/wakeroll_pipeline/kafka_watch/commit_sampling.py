@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-SHORTEST_MS = 1_000
-"""Shortest time between two samples of a queue (ms)."""
 MOST_HELD = 20_000
 """Commits of a partition that are held back at most; a sample is taken earlier."""
 MOST_BYTES = 4 * 1024 * 1024

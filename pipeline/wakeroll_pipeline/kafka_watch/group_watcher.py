@@ -4,8 +4,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -24,10 +23,11 @@ from wakeroll_model.coordinator_log.kafka_names import group_name
 from wakeroll_model.events import CommittedOffset
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.failure_log import Trouble
-from wakeroll_pipeline.kafka_watch.commit_sampling import SHORTEST_MS, Mark, Step
+from wakeroll_pipeline.kafka_watch.commit_sampling import Mark, Step
 from wakeroll_pipeline.kafka_watch.group_reader import AT_ONCE, GroupReader, Reading
 from wakeroll_pipeline.kafka_watch.offsets_reader import NotReadable, OffsetsReader
 from wakeroll_pipeline.kafka_watch.record_decoding import RecordDecoder
+from wakeroll_pipeline.kafka_watch.sample_interval import SampleInterval
 from wakeroll_pipeline.kafka_watch.topic_facts import TopicFacts
 from wakeroll_pipeline.kafka_watch.watched_ledger import Told, WatchedLedger
 
@@ -41,16 +41,6 @@ APPEND_RECORDS = 50_000
 """Records after which an append follows at once."""
 APPEND_BYTES = 32 * 1024 * 1024
 """Size of records after which an append follows at once."""
-LONGEST_SAMPLE_MS = 30_000
-"""Longest time between two samples of the committed offsets of a queue (ms), while there are many."""
-LONGEST_PAST_SAMPLE_MS = 60_000
-"""The same while the past is read."""
-LONG_PAST = 500_000
-"""Records of a past of which so few samples are taken from the beginning."""
-APPEND_SHARE = 0.3
-"""Share of the time that appends should take at most; samples become fewer beyond, and more frequent below."""
-SHARE_S = 4.0
-"""Time over which that share is measured (s)."""
 ROUTES_S = 5.0
 """Time between two queries of the topics of the groups (s)."""
 IDS_S = 1.0
@@ -92,7 +82,7 @@ class GroupWatcher:
         self._topics = TopicFacts(connection, timeout)
         own = (f"{connection.topics.prefix}.offset-mirror",)
         self._decoder = RecordDecoder(self._topics, rules.groups, own)
-        self._load = _Load()
+        self._interval = SampleInterval()
         self._told: list[Told] = []
         self._waiting_records = 0
         """Records of which the events wait for the next append."""
@@ -167,14 +157,14 @@ class GroupWatcher:
 
     def _follow(self, reader: OffsetsReader, stop: threading.Event) -> None:
         began_s = time.monotonic()
-        self._load.begin_past(reader.past_records)
+        self._interval.begin_past(reader.past_records)
         while not stop.is_set():
-            self._load.adjust()
-            self._take(reader.read(_SLICE_S, self._load.interval_ms))
+            self._interval.adjust()
+            self._take(reader.read(_SLICE_S, self._interval.ms))
             is_past_read = reader.is_past_read
             if is_past_read and not self.is_past_read:
                 self._append()
-                self._load.longest_ms = LONGEST_SAMPLE_MS
+                self._interval.end_past()
                 took_s = time.monotonic() - began_s
                 log.info("the past of all groups is on record: %d records in %.1f s", reader.count, took_s)
             self.is_past_read |= is_past_read
@@ -185,7 +175,7 @@ class GroupWatcher:
     def _take(self, steps: Iterable[Step]) -> None:
         """Decode steps; append when there are many."""
         for step in steps:
-            with self._load.counted():
+            with self._interval.counted():
                 for records in step.groups:
                     self._hear(self._decoder.decode(records, self._topic_of))
                     self._waiting_records += len(records)
@@ -244,7 +234,7 @@ class GroupWatcher:
         self._waiting_records = self._waiting_bytes = 0
         if not self._told:
             return
-        with self._load.counted():
+        with self._interval.counted():
             told, self._told = self._told, []
             if self._marks:
                 told.append(Told(max(one.at_ms for one in told), _progress(self._marks)))
@@ -285,39 +275,6 @@ def _progress(marks: Mapping[int, Mark]) -> Progress:
         next_offsets={str(number): mark.next_offset for number, mark in its},
         read_offsets={str(number): mark.read_offset for number, mark in its if mark.read_offset > mark.next_offset},
     )
-
-
-class _Load:
-    """The time between two samples of commits: as short as the cost of appends allows."""
-
-    def __init__(self) -> None:
-        self.interval_ms = SHORTEST_MS
-        """Time between two samples (ms)."""
-        self.longest_ms = LONGEST_SAMPLE_MS
-        """The longest one (ms)."""
-        self._began_s = time.monotonic()
-        self._spent_s = 0.0
-
-    def begin_past(self, records: int) -> None:
-        """Prepare to read so many records at once."""
-        self.longest_ms = LONGEST_PAST_SAMPLE_MS
-        if records > LONG_PAST:
-            self.interval_ms = LONGEST_PAST_SAMPLE_MS
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Let the time of the block count as spent for the tables."""
-        began_s = time.monotonic()
-        yield
-        self._spent_s += time.monotonic() - began_s
-
-    def adjust(self) -> None:
-        """Change the interval by the share of the time that was spent for the tables, when that was measured."""
-        now_s = time.monotonic()
-        if (passed_s := now_s - self._began_s) >= SHARE_S:
-            factor = min(max(self._spent_s / passed_s / APPEND_SHARE, 0.7), 4.0)  # quickly up, slowly down
-            self.interval_ms = min(max(SHORTEST_MS, round(self.interval_ms * factor)), self.longest_ms)
-            self._began_s, self._spent_s = now_s, 0.0
 
 
 class _Descriptions:
