@@ -35,6 +35,7 @@ from wakeroll.operator_requests import (
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
 from wakeroll.reset import ResetPlan, ResetTarget, Shift, in_words, place_of, plan_of
+from wakeroll.topic_slices import checked_slices
 from wakeroll_model import deletions, inspections, kicks, pauses
 from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance
 from wakeroll_model.events import Configure, Delete, Inspect, Kick, OperatorName, Pause, Request, Reset
@@ -320,7 +321,8 @@ class Admin:
             timeout: seconds to wait for the coordinator.
             allow_unknown_strategy: whether `strategy` may be one that this release does not have, because the
                 coordinator is newer.
-            settings: fields of the event `configure`: profile, strategy, handover, session_timeout_ms and others.
+            settings: fields of the event `configure`: profile, strategy, handover, session_timeout_ms and others;
+                `slices={"orders": 8}` cuts each partition of a topic into slices, and 1 removes them.
 
         Returns:
             The rebalance that applies the settings; its `notes` are for the operator.
@@ -328,8 +330,8 @@ class Admin:
         Raises:
             InvalidUsage: there is no such setting or strategy, or a value or `by` is out of bounds.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the settings contradict those of the group, or the coordinator does not know the key that
-                signs, or ignores slices.
+            RequestRefused: the settings contradict those of the group, a topic that would be cut into slices is not
+                subscribed or the group broadcasts, or the coordinator does not know the key that signs, or slices.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -343,8 +345,8 @@ class Admin:
         is_noted = any(note.startswith(SLICES_NOTE) for note in done.notes)
         if event.slices and max(event.slices.values()) > 1 and not is_noted:
             raise RequestRefused(
-                f"group {group_id!r} is not cut into slices: its shard is below feature level 5, and ignores `slices`; "
-                "see docs/upgrading.md",
+                f"nothing is cut into slices: the shard of group {group_id!r} is below feature level 5, and ignores "
+                "`slices`; `wakeroll upgrade` shows the levels and raises them",
                 "settings",
             )
         return done
@@ -695,6 +697,8 @@ def _configure(group_id: str, by: str, settings: Mapping[str, Any]) -> Configure
     for name in settings:
         if name not in known:
             raise InvalidUsage(f"no setting {name!r}; there are: {', '.join(known)}")
+    if "slices" in settings:
+        checked_slices("slices", settings["slices"])
     try:
         return msgspec.convert({"type": "configure", "group_id": group_id, "by": by, **settings}, Configure)
     except msgspec.ValidationError as error:
