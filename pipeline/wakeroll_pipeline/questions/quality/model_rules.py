@@ -292,7 +292,8 @@ def _named(row: Any) -> dict[str, Any]:
 
 
 def _queue(row: Any) -> Queue:
-    return Queue(row.topic, row.broker, int(row.queue_id))
+    # A null is NaN if Spark passes a column without other values.
+    return Queue.of_columns(row.topic, row.broker, int(row.queue_id), row.slice if isinstance(row.slice, str) else None)
 
 
 _FORMER_WORDS = {
