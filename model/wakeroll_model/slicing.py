@@ -42,9 +42,9 @@ def wrong_numbers(group: Group, numbers: Mapping[str, int]) -> str:
         if group.members and topic not in group.topics:
             topics = [name for name in group.topics if not is_retry_topic(name, group.group_id)]
             return f"slices: no member of {group.group_id} subscribes {topic}; they subscribe {_named(topics)}"
-    topics = len(with_numbers(group, numbers))
-    if topics > config.MAX_SLICED_TOPICS:
-        return f"slices would cut {topics} topics; expected at most {config.MAX_SLICED_TOPICS}"
+    count = len(with_numbers(group, numbers))
+    if count > config.MAX_SLICED_TOPICS:
+        return f"slices would cut {count} topics; expected at most {config.MAX_SLICED_TOPICS}"
     return ""
 
 
