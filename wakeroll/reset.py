@@ -55,18 +55,21 @@ def place_of(where: ResetTarget) -> ResetPoint | Relative:
 
 
 def queue_of(text: str) -> Queue:
-    """Parse the name of a queue: a topic, a hyphen and a number.
+    """Parse the name of a queue: a topic, a hyphen and a number; behind that, the slice of a queue that is cut.
 
-    >>> queue_of("eu-orders-3")
-    Queue(eu-orders-3)
+    >>> queue_of("eu-orders-3"), queue_of("orders-3/5of8")
+    (Queue(eu-orders-3), Queue(orders-3/5of8))
 
     Raises:
-        InvalidUsage: the text is not a topic and a number.
+        InvalidUsage: the text is not a topic and a number, or its slice cannot exist.
     """
-    found = re.fullmatch(r"(.+)-([0-9]{1,9})", text)
-    if found is None:
-        raise InvalidUsage(f"{text!r} is not a queue; expected a topic and a number, like orders-3")
-    return Queue(str(argument_checks.checked("a queue's topic", found[1], TopicName)), "", int(found[2]))
+    found = re.fullmatch(r"(.+)-([0-9]{1,9})(?:/([0-9]{1,2})of(2|4|8|16|32|64))?", text)
+    if found is None or (found[3] is not None and int(found[3]) >= int(found[4])):
+        raise InvalidUsage(
+            f"{text!r} is not a queue; expected a topic and a number, like orders-3, or a slice of one, like orders-3/5of8"
+        )
+    topic = str(argument_checks.checked("a queue's topic", found[1], TopicName))
+    return Queue(topic, "", int(found[2]), int(found[4] or 1), int(found[3] or 0))
 
 
 @dataclass(frozen=True)
