@@ -34,7 +34,7 @@ from wakeroll.operator_requests import (
 )
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
-from wakeroll.reset import ResetPlan, ResetTarget, Shift, in_words, place_of, plan_of
+from wakeroll.reset import ResetPlan, ResetPoint, ResetTarget, Shift, in_words, place_of, plan_of
 from wakeroll.topic_slices import checked_slices
 from wakeroll_model import deletions, inspections, kicks, pauses
 from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance
@@ -122,11 +122,12 @@ class Admin:
             history = self._history(group_id)
             queues = self._queues(group_id, history, topic, queue)
             if place != "current" and not isinstance(place, Shift):
-                return plan_of(group_id, in_words(place), self._positions.at(place, queues), history)
+                return plan_of(group_id, in_words(place), self._at(place, queues), history)
             _refuse_broadcasting(group_id, history)
-            committed = {one: history.committed.get(("", one)) for one in queues}
+            known = history.lowest
+            committed = {one: known.get(("", one)) for one in queues}
             if place == "current":
-                ends = self._positions.at("last", [one for one, offset in committed.items() if offset is None])
+                ends = self._at("last", [one for one, offset in committed.items() if offset is None])
                 wanted = ends | {one: offset for one, offset in committed.items() if offset is not None}
             else:
                 wanted = {one: _known(one, offset) + place.messages for one, offset in committed.items()}
@@ -151,7 +152,7 @@ class Admin:
         with self._answering():
             for topic in sorted({queue.topic for queue in offsets}):
                 there = self._positions.queues(topic)
-                if missing := sorted(one for one in offsets if one.topic == topic and one not in there):
+                if missing := sorted(one for one in offsets if one.topic == topic and one.whole not in there):
                     raise InvalidUsage(f"no queue {missing[0]}; {topic} has {len(there)} queues")
             history = self._history(group_id)
             kept, notes = self._within(offsets)
@@ -183,8 +184,8 @@ class Admin:
             offsets, notes = self._existing(
                 {
                     one: offset
-                    for (_, one), offset in its.committed.items()
-                    if topic in (None, one.topic) and queue in (None, one)
+                    for (_, one), offset in its.lowest.items()
+                    if topic in (None, one.topic) and queue in (None, one) and (one.slices == 1 or one == queue)
                 }
             )
             if not offsets:
@@ -221,6 +222,11 @@ class Admin:
             history = self._history(group_id)
             _refuse_broadcasting(group_id, history)
             self._queues(group_id, history, None, queue)
+            if any(one.slices > 1 and one.whole == queue.whole for _, one in history.committed):
+                raise InvalidUsage(
+                    f"{queue.whole} is cut into slices, and which message is the next one of a slice is not known "
+                    "here; set the offset of the slice: `reset-offsets --queue TOPIC-N/IofN --to-offset OFFSET`"
+                )
             committed = _known(queue, history.committed.get(("", queue)))
             message = next_message(self._connection, queue, committed, self._timeout)
         found = None if message is None else message.offset()
@@ -615,12 +621,22 @@ class Admin:
         self._consumer.unassign()
         return history
 
+    def _at(self, place: ResetPoint, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """Return the offset of a reset target in each queue; in a slice, that of its partition."""
+        wanted = list(queues)
+        found = self._positions.at(place, {queue.whole for queue in wanted})
+        return {queue: found[queue.whole] for queue in wanted}
+
     def _within(self, offsets: Mapping[Queue, int]) -> tuple[dict[Queue, int], tuple[str, ...]]:
         """Return offsets, each within its queue, and sentences about those that changed."""
-        first, end = self._positions.at("first", offsets), self._positions.at("last", offsets)
-        kept = {queue: min(max(offset, first[queue]), end[queue]) for queue, offset in sorted(offsets.items())}
+        wholes = {queue.whole for queue in offsets}
+        first, end = self._positions.at("first", wholes), self._positions.at("last", wholes)
+        kept = {
+            queue: min(max(offset, first[queue.whole]), end[queue.whole]) for queue, offset in sorted(offsets.items())
+        }
         return kept, tuple(
-            f"{queue} has no offset {offsets[queue]}; it has {first[queue]} to {end[queue]}, so {offset} is taken"
+            f"{queue} has no offset {offsets[queue]}; it has {first[queue.whole]} to {end[queue.whole]}, so {offset} "
+            "is taken"
             for queue, offset in kept.items()
             if offset != offsets[queue]
         )
@@ -629,19 +645,22 @@ class Admin:
         """Return the offsets of queues that exist, each within its queue, and sentences about those that changed."""
         topics = sorted({queue.topic for queue in offsets})
         there = {queue for topic in topics for queue in self._positions.queues(topic)}
-        kept = {queue: offset for queue, offset in sorted(offsets.items()) if queue in there}
-        notes = [f"there is no queue {queue} any more; it is left out" for queue in sorted(offsets.keys() - there)]
+        kept = {queue: offset for queue, offset in sorted(offsets.items()) if queue.whole in there}
+        notes = [
+            f"there is no queue {queue} any more; it is left out" for queue in sorted(offsets.keys() - kept.keys())
+        ]
         # Consumers that read the messages of open transactions commit behind the end that others see.
         uncommitted = self._connection.operators_consumer(**{"isolation.level": "read_uncommitted"})
         try:
             positions = Positions(uncommitted, self._timeout)
-            first, end = positions.at("first", kept), positions.at("last", kept)
+            wholes = {queue.whole for queue in kept}
+            first, end = positions.at("first", wholes), positions.at("last", wholes)
         finally:
             uncommitted.close()
         for queue, offset in kept.items():
-            if not first[queue] <= offset <= end[queue]:
-                notes.append(f"{queue} has no offset {offset} any more; its first message is {first[queue]}")
-                kept[queue] = first[queue]
+            if not first[queue.whole] <= offset <= end[queue.whole]:
+                notes.append(f"{queue} has no offset {offset} any more; its first message is {first[queue.whole]}")
+                kept[queue] = first[queue.whole]
         return kept, tuple(notes)
 
     def _queues(self, group_id: str, history: History, topic: str | None, queue: Queue | None) -> list[Queue]:
@@ -649,7 +668,7 @@ class Admin:
         _refuse_both(topic, queue)
         if queue is not None:
             found = self._positions.queues(queue.topic)
-            if queue not in found:
+            if queue.whole not in found:
                 raise InvalidUsage(f"no queue {queue}; {queue.topic} has {len(found)} queues")
             return [queue]
         if topic is not None:

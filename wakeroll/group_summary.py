@@ -73,6 +73,15 @@ class History:
             case _:
                 pass
 
+    @property
+    def lowest(self) -> dict[tuple[str, Queue], int]:
+        """`committed`, and for each partition that is cut into slices the lowest offset of these."""
+        found = dict(self.committed)
+        for (owner, queue), offset in self.committed.items():
+            if queue.slices > 1:
+                found[owner, queue.whole] = min(offset, found.get((owner, queue.whole), offset))
+        return found
+
     def forget_members(self) -> None:
         """Note that decisions are missing: members may have joined or left without being known."""
         self.members, self._is_complete = None, False

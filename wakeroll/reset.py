@@ -1,7 +1,7 @@
 """Targets and plans for a reset of committed offsets."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -131,12 +131,27 @@ def plan_of(
     if len(offsets) > config.MAX_QUEUES:
         raise InvalidUsage(f"cannot reset {len(offsets)} queues at once, at most {config.MAX_QUEUES}; name a topic")
     owners = history.clients if history.mode == "broadcasting" and history.clients else [""]
+    known = history.lowest
     rows = tuple(
-        PlannedOffset(queue, owner, history.committed.get((owner, queue)), offset)
+        PlannedOffset(queue, owner, known.get((owner, queue)), offset)
         for queue, offset in sorted(offsets.items())
         for owner in owners
     )
-    return ResetPlan(group_id, asked, rows, notes)
+    return ResetPlan(group_id, asked, rows, (*notes, *_of_slices(offsets, history)))
+
+
+def _of_slices(offsets: Mapping[Queue, int], history: History) -> Iterator[str]:
+    """Yield a sentence about each partition whose slices have different offsets, which become the same."""
+    parts: dict[Queue, list[int]] = {}
+    for (_, queue), committed in history.committed.items():
+        if queue.slices > 1 and queue.whole in offsets:
+            parts.setdefault(queue.whole, []).append(committed)
+    for whole, known in sorted(parts.items()):
+        if (first := min(known)) < (last := max(known)):
+            yield (
+                f"the slices of {whole} have committed offsets from {first} to {last}; all of them become "
+                f"{offsets[whole]}"
+            )
 
 
 def in_words(place: ResetPoint | Relative) -> str:

@@ -8,52 +8,37 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from wakeroll.kafka_groups import MIRRORED, StoredOffset
+from wakeroll_model.partition_progress import PartitionProgress, overlaps
 from wakeroll_model.queue import Queue
-from wakeroll_model.slices import MOST, overlapping
 
-_NUMBERS = tuple(2**bits for bits in range(MOST.bit_length()))
-_PART = re.compile(r"([0-9]{1,2}/[0-9]{1,2})=([0-9]{1,19})")
+_PART = re.compile(r"([0-9]{1,2})/(2|4|8|16|32|64)=([0-9]{1,19})")
 
 
-class _Partition:
+class _Partition(PartitionProgress):
     """What is known of one partition of a group."""
 
     def __init__(self) -> None:
-        self.offsets: dict[Queue, int] = {}
-        """Slice -> its committed offset; none of them overlap."""
+        super().__init__()
         self.gone: set[Queue] = set()
-        """Slices whose offsets are deleted, before those are known that Kafka's text has."""
+        """Queues whose offsets are deleted, before those are known that Kafka's text has."""
         self.is_known = False
-        """Whether the text is known, or does not matter."""
+        """Whether the text is known."""
         self.written: int | None = None
         """Offset of the partition that a mirror has written to Kafka's group; None if it has none."""
 
     @property
-    def is_covered(self) -> bool:
-        """Whether all messages of the partition are in a queue that has a committed offset."""
-        return sum(MOST // queue.slices for queue in self.offsets) == MOST
-
-    @property
-    def lowest(self) -> int | None:
+    def writable(self) -> int | None:
         """Offset that Kafka's group may have: it is not ahead of any slice; None if that is not known."""
-        known = list(self.offsets.values())
-        if not self.is_covered:
-            if self.written is None:
-                return None
-            known.append(self.written)  # slices without an offset begin by a policy, which only a client resolves
-        return min(known)
+        if self.is_covered or self.written is None:
+            return self.lowest
+        # Slices without an offset begin by a policy, which only a client resolves.
+        return min([self.written, *self.offsets.values()])
 
     def note(self, queue: Queue, offset: int | None) -> None:
         """Note the newest committed offset of a queue, or that it is deleted."""
-        if offset is None:
-            self.offsets.pop(queue, None)
-            if not self.is_known:
-                self.gone.add(queue)
-            return
-        for other in overlapping(queue, _NUMBERS):  # the coordinator deletes them too
-            self.note(other, None)
-        self.gone.discard(queue)
-        self.offsets[queue] = offset
+        super().note(queue, offset)
+        if not self.is_known:
+            self.gone |= {queue} if offset is None else set(overlaps(queue))
 
     def learn(self, stored: StoredOffset | None, whole: Queue) -> None:
         """Add what Kafka's group has; decisions that were read are newer."""
@@ -62,8 +47,7 @@ class _Partition:
             return
         self.written = stored.offset
         for queue, offset in _slices_in(stored.text, whole):
-            taken = (queue, *overlapping(queue, _NUMBERS))
-            if queue not in self.gone and not any(other in self.offsets for other in taken):
+            if queue not in self.gone and not any(other in self.offsets for other in (queue, *overlaps(queue))):
                 self.offsets[queue] = offset
 
 
@@ -111,10 +95,10 @@ class SlicedOffsets:
     def lowest(self, group_id: str, whole: Queue) -> StoredOffset | None:
         """Return what Kafka's group is to have of a partition; None: nothing new, because a slice has no offset yet."""
         partition = self._partitions[group_id, whole]
-        lowest = partition.lowest
-        if lowest is None:
+        offset = partition.writable
+        if offset is None:
             return None
-        return StoredOffset(lowest, " ".join([MIRRORED, *_text_of(partition.offsets)]))
+        return StoredOffset(offset, " ".join([MIRRORED, *_text_of(partition.offsets)]))
 
     def wrote(self, group_id: str, whole: Queue, offset: int) -> None:
         """Note what Kafka's group has now; forget a partition that is not cut any more."""
@@ -135,6 +119,6 @@ def _slices_in(text: str, whole: Queue) -> Iterator[tuple[Queue, int]]:
         found = _PART.fullmatch(part)
         if found is None:
             continue
-        queue = Queue.of_columns(whole.topic, whole.broker, whole.queue_id, found[1])
-        if queue.slices in _NUMBERS[1:] and queue.slice < queue.slices:
-            yield queue, int(found[2])
+        number, slices, offset = map(int, found.groups())
+        if number < slices:
+            yield Queue(whole.topic, whole.broker, whole.queue_id, slices, number), offset
