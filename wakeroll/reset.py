@@ -66,7 +66,7 @@ def queue_of(text: str) -> Queue:
     found = re.fullmatch(r"(.+)-([0-9]{1,9})(?:/([0-9]{1,2})of(2|4|8|16|32|64))?", text)
     if found is None or (found[3] is not None and int(found[3]) >= int(found[4])):
         raise InvalidUsage(
-            f"{text!r} is not a queue; expected a topic and a number, like orders-3, or a slice of one, like orders-3/5of8"
+            f"{text!r} is not a queue; expected a topic and a number, like orders-3, or a slice, like orders-3/5of8"
         )
     topic = str(argument_checks.checked("a queue's topic", found[1], TopicName))
     return Queue(topic, "", int(found[2]), int(found[4] or 1), int(found[3] or 0))

@@ -8,6 +8,10 @@
 {% macro is_abrupt() %}how not in ('first', 'released', 'unregistered', 'removed', 'cut'){% endmacro %}
 
 
+{#- Slice of a structure with the fields of a queue, as the column `slice` has it. -#}
+{% macro slice_of(queue) %}case when {{ queue }}.slices > 1 then concat(coalesce({{ queue }}.slice, 0), '/', {{ queue }}.slices) end{% endmacro %}
+
+
 {#- Views of the ledger: name -> comments and query, as `create view NAME` expects them. -#}
 {% macro ledger_views() %}
 {%- set found = {} -%}

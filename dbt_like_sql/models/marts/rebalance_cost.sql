@@ -85,7 +85,19 @@ each_handover as (
                     + coalesce(silences.silent_s, 0)
         end as free_s,
         {{ seconds_between('changed_hands.revoked_at', 'changed_hands.released_at') }} as release_s,
-        repeats.repeats_possible
+        -- What is read again of slices of one partition, which change hands together, is counted once.
+        case
+            when changed_hands.slice is null or row_number() over (
+                partition by
+                    changed_hands.shard,
+                    changed_hands.group_id,
+                    changed_hands.topic,
+                    changed_hands.broker,
+                    changed_hands.queue_id,
+                    changed_hands.decided_at
+                order by repeats.repeats_possible desc nulls last, changed_hands.seq
+            ) = 1 then repeats.repeats_possible
+        end as repeats_possible
     from changed_hands
     left join repeats using (shard, seq)
     left join silences using (shard, seq)

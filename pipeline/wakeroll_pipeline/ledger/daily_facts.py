@@ -331,7 +331,7 @@ def facts_of(ledger: DuckLedger, day: date, opening: Opening | None = None) -> R
             f"cast({quoted(name)} as {in_duckdb(fact.type)}) as {quoted(name)}" for name, fact in FACTS.items()
         )
         named = f"select date {literal(day.isoformat())} as day, {str(whole).lower()} as is_whole, * from final"
-        is_cut = connection.sql("select 1 from offsets where slice is not null limit 1").fetchone() is not None
+        is_cut = bool(its.rows("select 1 from offsets where slice is not null limit 1"))
         text = _DAY.replace("{is_abrupt}", IS_ABRUPT).replace("{lowest}", _lowest() if is_cut else _AS_COMMITTED)
         sql = f"{text} select {types} from ({named}) order by group_id"
         times = {"begin_ms": begin_ms, "end_ms": end_ms}
