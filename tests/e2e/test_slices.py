@@ -260,7 +260,8 @@ def test_the_order_of_each_key_holds_whatever_happens(coordinator, group_id):
     )
 
 
-def test_an_operator_cuts_a_topic_and_sets_offsets_of_its_slices(coordinator, sink, group_id, wakeroll):
+@pytest.mark.usefixtures("sink")
+def test_an_operator_cuts_a_topic_and_sets_offsets_of_its_slices(coordinator, group_id, wakeroll):
     """By the commands; a whole partition stands for all of its slices, and nothing that they have not done is lost."""
     topic, other = coordinator.topic(1), coordinator.topic(1)
     where = ["--bootstrap", coordinator.connection.bootstrap, "--prefix", coordinator.connection.topics.prefix]
