@@ -320,7 +320,7 @@ def _outcomes(result: Any) -> Iterator[BuildResult]:
 
 
 def views_macro() -> str:
-    """Return the content of `VIEWS_MACRO`: the macros `era`, `is_abrupt`, `slice_of`, `ledger_views` and `empty_tables`.
+    """Return the content of `VIEWS_MACRO`: macros that are made of declarations.
 
     dbt cannot read the declarations in `model`, so this function translates them.  A test compares the file.
     """
@@ -335,7 +335,9 @@ def views_macro() -> str:
     )
     tables = [(table.name, columns_of(table.row)) for table in TABLES.values()]
     empty = ",".join(_empty_table(name, columns) for name, columns in (*tables, (DAILY_FACTS, columns_of_facts())))
-    return _MACRO.format(era=ERA_SQL, is_abrupt=IS_ABRUPT, slice=slice_sql("{{ queue }}"), entries=entries, tables=empty)
+    return _MACRO.format(
+        era=ERA_SQL, is_abrupt=IS_ABRUPT, slice=slice_sql("{{ queue }}"), entries=entries, tables=empty
+    )
 
 
 def _empty_table(name: str, columns: Iterable[Column]) -> str:
