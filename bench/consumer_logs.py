@@ -5,13 +5,14 @@ All times are ns of the monotonic clock.
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from bench.decision_reader import PartId, part_of
 from bench.running_system import QueueId
 from wakeroll_pipeline.local.story_checks import Handled, doubly_owned
 
@@ -24,19 +25,30 @@ class Delivery(NamedTuple):
     """From the message's time to its handling."""
 
 
-class ConsumerLogs:
-    """The logs of several processes, read on as they grow."""
+class _Offsets:
+    """Offsets of a queue, in memory that does not grow while there is no gap."""
 
     def __init__(self) -> None:
-        self.deliveries: dict[QueueId, list[Delivery]] = defaultdict(list)
-        """Those of one process are in order."""
-        self.last: dict[QueueId, Handled] = {}
-        """Queue -> its message that was handed out last."""
-        self.began: dict[Path, int] = {}
-        """Log -> when its consumer began."""
-        self.leaving: dict[Path, int] = {}
-        """Log -> when its consumer began to leave."""
-        self._offsets: dict[QueueId, set[int]] = defaultdict(set)
+        self._below = 0
+        """All smaller ones are there."""
+        self._others: set[int] = set()
+
+    def add(self, offset: int) -> None:
+        if offset >= self._below:
+            self._others.add(offset)
+        while self._below in self._others:
+            self._others.remove(self._below)
+            self._below += 1
+
+    def __len__(self) -> int:
+        return self._below + len(self._others)
+
+
+class HandledOffsets:
+    """Which messages were handled, by the logs of several processes, read on as they grow."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[QueueId, _Offsets] = defaultdict(_Offsets)
         self._read: dict[Path, int] = {}
         """Log -> bytes that were read."""
 
@@ -46,11 +58,6 @@ class ConsumerLogs:
             for line in self._new_lines(path):
                 self._learn(path, line.split())
 
-    def in_order(self) -> list[Handled]:
-        """Return all messages by the time of their handling."""
-        every = (one.handled for of_queue in self.deliveries.values() for one in of_queue)
-        return sorted(every, key=lambda one: one.start_ns)
-
     def missing(self, ends: Mapping[QueueId, int]) -> dict[QueueId, int]:
         """Return the number of messages that nobody has handled, by queue; queues without any are left out.
 
@@ -59,6 +66,46 @@ class ConsumerLogs:
         """
         counts = {queue: end - len(self._offsets[queue]) for queue, end in ends.items()}
         return {queue: count for queue, count in counts.items() if count}
+
+    def _learn(self, path: Path, fields: list[str]) -> None:
+        match fields:
+            case [_, "began" | "leaving", _]:
+                pass
+            case [_, topic, queue_id, offset, _, _, _]:
+                self._offsets[topic, int(queue_id)].add(int(offset))
+            case _:
+                raise ValueError(f"{path} has a line that is neither a message nor a mark: {fields}")
+
+    def _new_lines(self, path: Path) -> list[str]:
+        """Return the lines that were added since the last call; a line without its end is left for the next one."""
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(self._read.get(path, 0))
+            text = file.read()
+        complete = text[: text.rfind(b"\n") + 1]
+        self._read[path] = self._read.get(path, 0) + len(complete)
+        return complete.decode("ascii").splitlines()
+
+
+class ConsumerLogs(HandledOffsets):
+    """The same with every delivery, for a judgement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deliveries: dict[QueueId, list[Delivery]] = defaultdict(list)
+        """Those of one process are in order."""
+        self.last: dict[QueueId, Handled] = {}
+        """Queue -> its message that was handed out last."""
+        self.began: dict[Path, int] = {}
+        """Log -> when its consumer began."""
+        self.leaving: dict[Path, int] = {}
+        """Log -> when its consumer began to leave."""
+
+    def in_order(self) -> list[Handled]:
+        """Return all messages by the time of their handling."""
+        every = (one.handled for of_queue in self.deliveries.values() for one in of_queue)
+        return sorted(every, key=lambda one: one.start_ns)
 
     def delays_ms(self, bounds_ns: Sequence[int]) -> list[list[int]]:
         """Return the delays of first deliveries (ms) between each two bounds (monotonic ns, in order)."""
@@ -83,45 +130,42 @@ class ConsumerLogs:
                 seen.add(one.handled.offset)
         return sorted(found)
 
-    def two_owners(self, grants: Mapping[QueueId, int]) -> list[QueueId]:
-        """Return the queues that two clients owned at the same time, sorted; see `doubly_owned`.
+    def two_owners(self, grants: Mapping[PartId, int], cut: Collection[str] = ()) -> list[QueueId]:
+        """Return the queues that two clients owned at the same time, or the same part of them, sorted.
 
         Args:
-            grants: number of times that each queue was assigned.
+            grants: number of times that each part was assigned; see `doubly_owned`.
+            cut: topics whose queues are or were cut into slices.
         """
-        found = []
+        parts: dict[PartId, list[Handled]] = defaultdict(list)
         for (topic, queue_id), of_queue in self.deliveries.items():
-            handled = sorted((one.handled for one in of_queue), key=lambda one: one.start_ns)
-            if doubly_owned(handled, Counter({queue_id: grants.get((topic, queue_id), 0)})):
-                found.append((topic, queue_id))
-        return sorted(found)
+            for one in of_queue:
+                part = part_of(one.handled.offset) if topic in cut else 0
+                parts[topic, queue_id, part].append(one.handled)
+        return sorted(
+            {
+                (topic, queue_id)
+                for (topic, queue_id, part), handled in parts.items()
+                if doubly_owned(
+                    sorted(handled, key=lambda one: one.start_ns),
+                    Counter({queue_id: grants.get((topic, queue_id, part), 0)}),
+                )
+            }
+        )
 
     def _learn(self, path: Path, fields: list[str]) -> None:
+        super()._learn(path, fields)
         match fields:
             case [_, "began", ns]:
                 self.began[path] = int(ns)
             case [_, "leaving", ns]:
                 self.leaving[path] = int(ns)
-            case [client_id, topic, *numbers] if len(numbers) == 5:
+            case [client_id, topic, *numbers]:
                 queue_id, offset, start_ns, end_ns, delay_ms = map(int, numbers)
                 one = Handled(client_id, queue_id, offset, start_ns, end_ns)
                 self.deliveries[topic, queue_id].append(Delivery(one, delay_ms))
-                self._offsets[topic, queue_id].add(offset)
                 last = self.last.get((topic, queue_id), one)
                 self.last[topic, queue_id] = one if one.start_ns >= last.start_ns else last
-            case _:
-                raise ValueError(f"{path} has a line that is neither a message nor a mark: {fields}")
-
-    def _new_lines(self, path: Path) -> list[str]:
-        """Return the lines that were added since the last call; a line without its end is left for the next one."""
-        if not path.exists():
-            return []
-        with path.open("rb") as file:
-            file.seek(self._read.get(path, 0))
-            text = file.read()
-        complete = text[: text.rfind(b"\n") + 1]
-        self._read[path] = self._read.get(path, 0) + len(complete)
-        return complete.decode("ascii").splitlines()
 
 
 Kind = Literal["join", "leave", "crash"]

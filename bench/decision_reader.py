@@ -8,12 +8,12 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 from msgspec import Struct, structs
 
-from bench.running_system import QueueId
 from wakeroll.connection import Connection, take
 from wakeroll.headers import WRITER_HEADER
 from wakeroll_model.decisions import AnyDecision, Assignment, Handover, Rebalance, Wake, recipient_of
 from wakeroll_model.events import AnyEvent, Arrival, Heartbeat, Pull
 from wakeroll_model.queue import Queue
+from wakeroll_model.slices import key_of_offset, slice_of
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.local.traffic import PROBE_GROUP
 
@@ -24,6 +24,11 @@ PROBED = "probe"
 _POLL_S = 0.05
 _NEWS = ("arrival", "unknown")
 """Reasons of a wake after which there may be something to read."""
+
+PARTS = 8
+"""Most slices that a measurement cuts a queue into."""
+PartId = tuple[str, int, int]
+"""Topic, queue, and one of the parts of a queue that may have owners of their own: its smallest slices."""
 
 _decode_decision = msgspec.json.Decoder(AnyDecision).decode
 _decode_event = msgspec.json.Decoder(AnyEvent).decode
@@ -141,6 +146,17 @@ class Passed:
         ]
 
 
+def part_of(offset: int) -> int:
+    """Return the part of its queue that has a message without key."""
+    return slice_of(key_of_offset(offset), PARTS)
+
+
+def parts_of(queue: Queue) -> list[PartId]:
+    """Return the parts of a queue: all of a whole one, those of a slice."""
+    many = PARTS // queue.slices
+    return [(queue.topic, queue.queue_id, part) for part in range(queue.slice * many, (queue.slice + 1) * many)]
+
+
 Ears = Decided | Passed
 """Hears answers, each once; waits at most so long for a record to come."""
 
@@ -159,7 +175,7 @@ class PublishedDecisions(threading.Thread):
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
         self._lock = threading.Lock()
         self._newest: dict[str, int] = {}
-        self._grants: Counter[QueueId] = Counter()
+        self._grants: Counter[PartId] = Counter()
         self._probed: list[tuple[int, int]] = []
         """Append time of each assignment of the probe (epoch ms), and its latency (ms)."""
         self._taken = 0
@@ -204,8 +220,8 @@ class PublishedDecisions(threading.Thread):
         with self._lock:
             return [after - before for (before, _), (after, _) in pairwise(self._probed) if after >= since_ms]
 
-    def grants(self) -> dict[QueueId, int]:
-        """Return how often each queue was assigned."""
+    def grants(self) -> dict[PartId, int]:
+        """Return how often each part of a queue was assigned."""
         with self._lock:
             return dict(self._grants)
 
@@ -228,7 +244,7 @@ class PublishedDecisions(threading.Thread):
             case Assignment(group_id=group_id) if group_id == PROBE_GROUP:
                 self._probed.append((at_ms, at_ms - decision.at_ms))
             case Handover(queue=queue, to=str()):
-                self._grants[queue.topic, queue.queue_id] += 1
+                self._grants.update(parts_of(queue))
             case Rebalance(group_id=group_id) if group_id != PROBE_GROUP:
                 self._triggers[decision.trigger] += 1
             case _:

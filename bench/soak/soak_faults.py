@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from bench.soak.soak_system import OBSERVERS, REPLICAS, SoakSystem, coordinator
+from bench.decision_reader import PARTS
+from bench.soak.kafka_groups import GROUPS
+from bench.soak.soak_system import OBSERVERS, REPLICAS, WATCH, SoakSystem, coordinator
 from wakeroll.admin import Admin
 from wakeroll.epoch_ms import EpochMs, now_ms
 
@@ -66,6 +68,26 @@ def suspend_consumers(system: SoakSystem, chance: random.Random) -> Done:
     return _suspend(system, chance.choice(system.consumer_processes))
 
 
+def kill_watch(system: SoakSystem, _chance: random.Random) -> Done:
+    """Kill `watch-kafka`."""
+    return _kill(system, WATCH)
+
+
+def suspend_watch(system: SoakSystem, _chance: random.Random) -> Done:
+    """Suspend `watch-kafka`."""
+    return _suspend(system, WATCH)
+
+
+def kill_kafkas_members(system: SoakSystem, chance: random.Random) -> Done:
+    """Kill the members of a group of Kafka's own."""
+    return _kill(system, chance.choice([*GROUPS]))
+
+
+def suspend_kafkas_members(system: SoakSystem, chance: random.Random) -> Done:
+    """Suspend the members of a group of Kafka's own."""
+    return _suspend(system, chance.choice([*GROUPS]))
+
+
 def kill_broker(system: SoakSystem, _chance: random.Random) -> Done:
     """Kill the broker, and start it again."""
     with system.processes.outage():
@@ -115,6 +137,14 @@ def add_queues(system: SoakSystem, chance: random.Random) -> Done:
     return Done(f"{topic} has {system.add_queues(topic, MORE_QUEUES)} queues")
 
 
+def cut(system: SoakSystem, chance: random.Random) -> Done:
+    """Cut the queues of a group into another number of slices while its members work; one is whole queues."""
+    group_id, number = chance.choice(system.shape.cut), 2 ** chance.randrange(PARTS.bit_length())
+    with Admin(system.settings.bootstrap, prefix=system.settings.prefix, connect_timeout=_ANSWER_S) as admin:
+        admin.configure(group_id, slices={group_id: number}, by="soak", timeout=_ANSWER_S)
+    return Done(f"{group_id} has {number} slices of each queue")
+
+
 Fault = Callable[[SoakSystem, random.Random], Done]
 
 FAULTS: tuple[Fault, ...] = (
@@ -126,12 +156,17 @@ FAULTS: tuple[Fault, ...] = (
     suspend_observer,
     kill_consumers,
     suspend_consumers,
+    kill_watch,
+    suspend_watch,
+    kill_kafkas_members,
+    suspend_kafkas_members,
     kill_broker,
     restart_broker,
     join,
     leave,
     reset,
     add_queues,
+    cut,
 )
 
 

@@ -27,7 +27,7 @@ from bench.machine import Machine
 from bench.page_readers import ServedPage
 from bench.running_system import QueueId
 from bench.soak.soak_faults import SUSPENDED_S, in_turn
-from bench.soak.soak_system import OBSERVERS, PAGE, REPLICAS, Shape, SoakSystem, coordinator
+from bench.soak.soak_system import OBSERVERS, PAGE, REPLICAS, WATCH, Shape, SoakSystem, coordinator
 from wakeroll.errors import WakerollError
 
 
@@ -109,6 +109,8 @@ class Soak(Struct, frozen=True):
     claims: list[Claim]
     per_process: int = 1
     """Clients of a process; they share its connections to Kafka."""
+    cut: int = 0
+    """Groups whose queues are cut into slices."""
 
     @property
     def broken(self) -> list[Claim]:
@@ -143,6 +145,11 @@ def section(found: Soak) -> str:
     counts = {kind: sum(one.kind == kind for one in found.faults) for kind in kinds}
     faults = ", ".join(f"{kind} ({count})" for kind, count in sorted(counts.items()))
     rebalances = ", ".join(f"{trigger} {count:,}" for trigger, count in found.rebalances.items())
+    more = (
+        f" The queues\nof {found.cut} of these groups are cut into slices. `watch-kafka` records two groups of "
+        "Kafka's own with three\nmembers each."
+    )
+    cut = more if found.cut else ""
     names = list(found.windows[-1].memory_mib) if found.windows else []
     memory = [
         (f"{one.until_s / 60:.1f}", *(f"{one.memory_mib.get(name, 0):,.0f}" for name in names)) for one in found.windows
@@ -150,7 +157,7 @@ def section(found: Soak) -> str:
     return f"""\
 `make soak` runs the whole system for {found.minutes:g} minutes on one machine: a broker, two coordinators
 (`run --replica a` and `b`, which also record), two observers, `serve`, a producer of {found.per_second} messages per
-second, and {found.clients} consumers of the SDK in {found.groups} groups, with {found.queues} queues at the end.
+second, and {found.clients} consumers of the SDK in {found.groups} groups, with {found.queues} queues at the end.{cut}
 {found.per_process} consumers run in each process, and share its Kafka connections: one producer, two consumers that
 read and one for queries. With connections of its own, each would have nine threads of librdkafka.
 A fault begins every {found.every_s:g} s; the order is that of seed {found.seed}. Everything was ready
@@ -178,6 +185,7 @@ _WINDOWS = 12
 _SHORTEST_WINDOW_S = 30.0
 _POLL_S = 0.1
 _PAGE_S = 120.0
+_WATCH_S = 120.0
 _NS = 1_000_000_000
 
 
@@ -209,17 +217,17 @@ def measure(given: Namespace) -> Soak:
         windows, faults = _with_faults(system, minutes * 60, every_s, chance)
         system.calm_down()
         missing = system.until_consumed(CONSUMED_S)
-        claims = [_page(system)]
+        claims = [_page(system), _watch(system)]
         system.stop_all()
         ends = system.ends()
         system.read_handled()
         ended = list(system.processes.ended)
         grants, triggers = system.decisions.grants(), system.decisions.triggers()
-    handled = system.handled
     print("all processes have stopped; judging", flush=True)
+    handled = system.judged()
     claims = [
         _lost(missing),
-        _owners(handled.two_owners(grants)),
+        _owners(handled.two_owners(grants, shape.cut)),
         Claim("every process runs until it is stopped, and then ends with 0", not ended, "; ".join(ended) or "they do"),
         *claims,
         *(_command(system, command) for command in ("replay", "check")),
@@ -234,6 +242,7 @@ def measure(given: Namespace) -> Soak:
         rebalances=triggers,
         claims=[_published(claim) for claim in claims],
         per_process=shape.per_process,
+        cut=len(shape.cut),
     )  # fmt: skip
 
 
@@ -277,7 +286,7 @@ def _with_faults(
 
 def _window(system: SoakSystem, until_s: float) -> Window:
     system.read_handled()
-    names = (*map(coordinator, REPLICAS), *OBSERVERS, PAGE)
+    names = (*map(coordinator, REPLICAS), *OBSERVERS, PAGE, WATCH)
     memory = {name: _memory_mib({system.processes.children[name].pid}) for name in names}
     consumers = {system.processes.children[name].pid for name in system.consumer_processes}
     memory["each consumer"] = round(_memory_mib(consumers) / max(system.clients, 1), 1)
@@ -335,6 +344,15 @@ def _page(system: SoakSystem) -> Claim:
     holds = health["state"] == "live"
     found = "live" if holds else json.dumps(health)
     return Claim("the page is live: it computes the decisions that are published", holds, found)
+
+
+def _watch(system: SoakSystem) -> Claim:
+    """Wait until the tables of the watch have caught up with Kafka's own groups, which have no new messages."""
+    deadline_s = time.monotonic() + _WATCH_S
+    while (found := system.watch_differs()) and time.monotonic() < deadline_s:
+        time.sleep(1)
+    claim = "`watch-kafka` has the owners and the committed offsets of Kafka's own groups on record"
+    return Claim(claim, not found, "; ".join(found[:3]) or "as Kafka describes them")
 
 
 def _command(system: SoakSystem, command: str) -> Claim:

@@ -1,4 +1,7 @@
-"""The system of a soak: a broker, two coordinators that also record, two observers, the page, and consumers."""
+"""The system of a soak: a broker, two coordinators that also record, two observers, the page, and consumers.
+
+Two groups of Kafka's own, and `watch-kafka`, work beside it.
+"""
 
 import os
 import sys
@@ -10,11 +13,12 @@ from typing import NamedTuple, Self
 from confluent_kafka.admin import NewPartitions
 from msgspec import structs
 
-from bench.consumer_logs import ConsumerLogs
-from bench.decision_reader import PublishedDecisions
+from bench.consumer_logs import ConsumerLogs, HandledOffsets
+from bench.decision_reader import PARTS, PublishedDecisions
 from bench.frame import NotMeasured
 from bench.page_readers import ServedPage
 from bench.running_system import QueueId, SteadyTraffic, make_topic, settings_in, until
+from bench.soak import kafka_groups
 from bench.soak.soak_processes import SoakProcesses
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.events import Configure
@@ -31,6 +35,7 @@ from wakeroll_pipeline.runtime.run_status import read_status
 REPLICAS = ("a", "b")
 OBSERVERS = ("observer 1", "observer 2")
 PAGE = "serve"
+WATCH = "watch-kafka"
 _SESSION_MS = 15_000
 _SESSION_OF_BROKER_MS = 20_000
 """After it was killed, the only broker returns when this session has ended (ms); Kafka's default is 9 s."""
@@ -39,6 +44,10 @@ QUEUES = 32
 """Of each topic at the start."""
 _GROUP_CLIENTS = 25
 """Most clients of a group at the start."""
+
+
+_ONE_IS_CUT = 5
+"""Of so many groups."""
 
 
 class Shape(NamedTuple):
@@ -56,6 +65,11 @@ class Shape(NamedTuple):
         """Names of the groups, each of which reads the topic of the same name."""
         return [f"soak-{number}" for number in range(-(-self.clients // _GROUP_CLIENTS))]
 
+    @property
+    def cut(self) -> list[str]:
+        """Those of them whose queues are cut into slices."""
+        return self.groups[::_ONE_IS_CUT]
+
 
 class SoakSystem(ExitStack):
     """The processes of a soak during a `with` block; all of them end with it."""
@@ -69,7 +83,7 @@ class SoakSystem(ExitStack):
         settings = {"broker.session.timeout.ms": _SESSION_OF_BROKER_MS}
         self.broker = EmbeddedBroker(folder / "broker", heap="512m", fast_start=False, settings=settings)
         self.processes = SoakProcesses()
-        self.handled = ConsumerLogs()
+        self.handled = HandledOffsets()
         self.queues: list[QueueId] = [(topic, number) for topic in shape.groups for number in range(QUEUES)]
         self._clients = 0
         self._logs: list[Path] = []
@@ -119,6 +133,10 @@ class SoakSystem(ExitStack):
         )
         return name
 
+    def watch_differs(self) -> list[str]:
+        """Return what the tables of the watch say otherwise than Kafka about Kafka's own groups."""
+        return kafka_groups.differences(self.settings.connection.admin(), self._watched)
+
     def add_queues(self, topic: str, more: int) -> int:
         """Give a topic more partitions, and messages for them; return the new number."""
         before = sum(name == topic for name, _ in self.queues)
@@ -145,6 +163,12 @@ class SoakSystem(ExitStack):
         """Read what consumers have handled since the last call."""
         self.handled.follow(self._logs)
 
+    def judged(self) -> ConsumerLogs:
+        """Return what consumers have handled, with each delivery: too much for the memory of a process that runs on."""
+        logs = ConsumerLogs()
+        logs.follow(self._logs)
+        return logs
+
     def ends(self) -> dict[QueueId, int]:
         """Return the end offset of each queue."""
         return Cluster(self.settings.connection).ends(self.queues)
@@ -165,7 +189,8 @@ class SoakSystem(ExitStack):
     def stop_all(self) -> None:
         """Stop consumers, coordinators, observers and the page in good order; the broker still runs."""
         self.probe.close()
-        for name in (*self.consumer_processes, *map(coordinator, REPLICAS), PAGE, *OBSERVERS):
+        others = (*map(coordinator, REPLICAS), PAGE, *OBSERVERS, WATCH, *kafka_groups.GROUPS)
+        for name in (*self.consumer_processes, *others):
             self.processes.stop(name)
 
     def _start(self) -> None:
@@ -176,6 +201,8 @@ class SoakSystem(ExitStack):
         ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
         for topic in self.shape.groups:
             make_topic(connection, topic, QUEUES)
+        for topic in kafka_groups.GROUPS:
+            make_topic(connection, topic, kafka_groups.QUEUES)
         self.decisions = PublishedDecisions(connection, settings.partitions)
         self.decisions.start()
         self.callback(self.decisions.close)
@@ -189,17 +216,25 @@ class SoakSystem(ExitStack):
             child.log = settings.logs / f"run-{replica}.log"
             self.processes.launch(coordinator(replica), child)
         self.processes.launch(PAGE, ServedPage(settings, settings.logs / "serve.log"))
+        self._watched = structs.replace(settings, home=str(self.folder / "watch"))
+        self.processes.launch(WATCH, kafka_groups.watch_of(self._watched))
+        for group_id in kafka_groups.GROUPS:
+            child = kafka_groups.members_of(group_id, settings, self.folder / "handled" / group_id)
+            self.processes.launch(group_id, child)
         self.probe = Probe(connection, self.shape.groups[0])
         self.probe.start()
         self.callback(self.probe.close)
         for replica in REPLICAS:
             self._until_decides(replica)
         for group_id in self.shape.groups:
-            configure(connection, DEV_KEYS, Configure(group_id=group_id, session_timeout_ms=_SESSION_MS))
+            slices = {group_id: PARTS} if group_id in self.shape.cut else {}
+            configure(connection, DEV_KEYS, Configure(group_id=group_id, session_timeout_ms=_SESSION_MS, slices=slices))
         for _ in range(-(-self.shape.clients // self.shape.per_process)):
             self.add_clients()
-        self._until("every queue has an owner", lambda: self.decisions.grants().keys() >= set(self.queues))
-        self.traffic = SteadyTraffic(connection, self.queues, self.shape.per_second)
+        every = {(*queue, part) for queue in self.queues for part in range(PARTS)}
+        self._until("every queue has an owner", lambda: self.decisions.grants().keys() >= every)
+        theirs = [(topic, number) for topic in kafka_groups.GROUPS for number in range(kafka_groups.QUEUES)]
+        self.traffic = SteadyTraffic(connection, [*self.queues, *theirs], self.shape.per_second)
         self.callback(self.traffic.close)
         self.traffic.start()
 

@@ -23,8 +23,9 @@ Slices = Annotated[
     ),
 ]
 Slice = Annotated[int, Meta(ge=0, le=63, description="number of the slice, from 0; below `slices`")]
+SliceName = Annotated[str, Meta(pattern=r"\A([0-9]|[1-5][0-9]|6[0-3])/(2|4|8|16|32|64)\Z")]
 SliceText = Annotated[
-    str | None,
+    SliceName | None,
     Meta(description="slice of the partition: 5/8 is slice 5 (from 0) of 8; null if the partition is not cut"),
 ]
 """A slice as the tables have it, beside the number of its queue."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.consumer_logs import ConsumerLogs
+from bench.decision_reader import PARTS, part_of, parts_of
 from bench.figures import Latency
 from bench.machine import this_machine
 from bench.soak.soak_faults import FAULTS, in_turn
@@ -13,6 +14,7 @@ from bench.soak.soak_processes import SoakProcesses
 from bench.soak.soak_run import BENCH, Claim, Occurred, Soak, Window, section
 from bench.soak.soak_system import Shape
 from tests.support.waiting import wait_until
+from wakeroll_model.queue import Queue
 from wakeroll_pipeline.local.child_process import Child
 
 S = 1_000_000_000
@@ -21,6 +23,7 @@ S = 1_000_000_000
 def logs_with(tmp_path, *lines: tuple[str, int, int, float]) -> ConsumerLogs:
     """Return logs of messages of the queue orders-N, given as client, queue, offset and second."""
     log = tmp_path / "log"
+    tmp_path.mkdir(exist_ok=True)
     text = (
         f"{client} orders {queue} {offset} {int(at * S)} {int(at * S) + 10} 5\n" for client, queue, offset, at in lines
     )
@@ -47,8 +50,26 @@ def test_a_client_that_goes_on_after_its_queue_was_assigned_to_another_is_a_seco
     """The queue was assigned twice; three changes of the client need three assignments."""
     messages = [("a", 0, 0, 1), ("b", 0, 1, 2), ("a", 0, 2, 3)]
 
-    assert logs_with(tmp_path, *messages).two_owners({("orders", 0): 2}) == [("orders", 0)]
-    assert logs_with(tmp_path, *messages).two_owners({("orders", 0): 3}) == []
+    assert logs_with(tmp_path, *messages).two_owners({("orders", 0, 0): 2}) == [("orders", 0)]
+    assert logs_with(tmp_path, *messages).two_owners({("orders", 0, 0): 3}) == []
+
+
+def test_slices_of_a_queue_have_owners_of_their_own(tmp_path):
+    """Two clients that handle messages of one queue in turn are two owners, except where each has slices of it."""
+    offsets = {part: [offset for offset in range(100) if part_of(offset) == part] for part in range(PARTS)}
+    apart = [("a", 0, offsets[0][0], 1), ("b", 0, offsets[7][0], 2), ("a", 0, offsets[0][1], 3)]
+    mixed = [*apart, ("b", 0, offsets[0][2], 4), ("a", 0, offsets[0][3], 5)]
+    once = {("orders", 0, part): 1 for part in range(PARTS)}
+
+    assert logs_with(tmp_path / "apart", *apart).two_owners(once, ["orders"]) == []
+    assert logs_with(tmp_path / "apart again", *apart).two_owners(once) == [("orders", 0)]
+    assert logs_with(tmp_path / "mixed", *mixed).two_owners(once, ["orders"]) == [("orders", 0)]
+
+
+def test_a_part_of_a_queue_is_assigned_with_each_slice_that_contains_it():
+    slices = [Queue("orders", "", 3), Queue("orders", "", 3, 4, 1)]
+
+    assert [[part for _, _, part in parts_of(queue)] for queue in slices] == [list(range(PARTS)), [2, 3]]
 
 
 def test_a_line_without_its_end_is_read_later(tmp_path):

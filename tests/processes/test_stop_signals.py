@@ -38,6 +38,32 @@ stop.asked.wait()
 print("finished", flush=True)
 """
 
+IN_A_CALL = """
+import ctypes, threading
+stop = StopSignals(is_starting={is_starting})
+stop.release = lambda: print("released", flush=True)
+def finish():
+    stop.asked.wait()
+    print("asked", flush=True)
+if not {is_starting}:
+    threading.Thread(target=finish).start()
+lock, library = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+library.pthread_mutex_lock(lock)
+print("ready", flush=True)
+library.pthread_mutex_lock(lock)  # no signal interrupts it
+"""
+
+FORKED = """
+import os
+stop = StopSignals()
+if child := os.fork():
+    print("ready", flush=True)
+    os.kill(child, {number})
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), stop.asked.wait(0.5), flush=True)
+else:
+    time.sleep(600)
+"""
+
 DEAF = """
 stop = StopSignals()
 print("ready", flush=True)
@@ -81,6 +107,31 @@ def test_work_in_progress_is_finished(number):
         said, _ = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, said) == (0, "finished\n")
+
+
+@BOTH
+def test_a_signal_is_received_while_the_main_thread_waits_in_a_library(number):
+    """Python calls no handler then, nor if the signal comes just before the call: a stop would wait for its end."""
+    with started(IN_A_CALL.format(is_starting=True)) as process:
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, said) == (0, "released\n")
+
+    with started(IN_A_CALL.format(is_starting=False)) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asked\n"
+        wait_until(lambda: process.poll() is not None, "it ends", between=lambda: again(process, number))
+    assert process.returncode == 128 + number
+
+
+@BOTH
+def test_a_forked_process_has_signals_of_its_own(number):
+    """Else a signal for a child would stop the service that forked it, and the child would ignore it."""
+    with started(FORKED.format(number=int(number))) as process:
+        said, _ = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, said) == (0, f"{-number} False\n")
 
 
 @BOTH

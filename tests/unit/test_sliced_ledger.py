@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.chained_ledgers import append, append_snapshots, create_tables
 from tests.support.control_log import START_MS
-from tests.support.ledgers import PARTITIONS, Story, commit_by_slice, whole_again
+from tests.support.ledgers import PARTITIONS, Story, a_day, commit_by_slice, whole_again
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import queue_of
@@ -41,11 +41,11 @@ CUT_S, FOUR_S, WHOLE_S = 11, 106, 111
 """Seconds of the story at which the slices of another number are assigned."""
 
 
-def write(home: Path, story: Story) -> Path:
+def write(home: Path, story: Story, without: str = "") -> Path:
     folder = home / "warehouse"
-    create_tables(folder)
+    create_tables(folder, without)
     chains = Chains(folder)
-    append(folder, story, chains)
+    append(folder, story, chains, without=without)
     append_snapshots(folder, story, chains)
     return folder
 
@@ -179,6 +179,25 @@ def test_a_wrong_owner_of_a_slice_is_found(warehouse, name):
         ledger.connection.execute("create view assignments as from planted")
 
         assert {"assignments.ownership", "assignments.decided"} <= broken(ledger)
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of an earlier release, whose tables lack the column."""
+    return write(tmp_path_factory.mktemp("earlier"), a_day(), without="slice")
+
+
+def test_a_ledger_of_an_earlier_release_is_read_and_checked_as_before(earlier):
+    with duck_ledger(earlier) as ledger:
+        owners = ledger.rows("select queue_id, slice, client_id from current_assignments where group_id = 'billing'")
+        offsets = ledger.rows("select count(*) as rows, count(slice) as slices from current_offsets")
+
+        assert sorted((row.queue_id, row.slice, row.client_id) for row in owners) == [
+            (number, None, "c3") for number in range(10)
+        ]
+        assert [(row.rows > 0, row.slices) for row in offsets] == [(True, 0)]
+        assert explain(ledger, "billing", queue_of("orders-7")).answer.startswith("orders-7 of billing is owned by c3")
+        assert broken(ledger) == set()
 
 
 # --- explain and happened ---

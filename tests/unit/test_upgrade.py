@@ -179,4 +179,5 @@ def test_there_is_a_sample_of_both_kinds():
 def test_the_documentation_lists_the_levels():
     page = (Path(__file__).parents[2] / "docs" / "upgrading.md").read_text()
     for level, change in feature_levels.CHANGES.items():
-        assert f"| {level} | {'0.1' if level == 1 else 'the next one'} | {change} |" in page
+        since = {1: "0.1", 2: "0.1, for deployments that it begins"}.get(level, "0.2")
+        assert f"| {level} | {since} | {change} |" in page

@@ -320,7 +320,7 @@ def _outcomes(result: Any) -> Iterator[BuildResult]:
 
 
 def views_macro() -> str:
-    """Return the content of `VIEWS_MACRO`: the macros `era`, `is_abrupt`, `slice_of`, `ledger_views` and `empty_tables`.
+    """Return the content of `VIEWS_MACRO`: macros that are made of declarations.
 
     dbt cannot read the declarations in `model`, so this function translates them.  A test compares the file.
     """

@@ -10,8 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from queue import SimpleQueue
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -20,6 +19,8 @@ log = logging.getLogger("wakeroll")
 SERVICES = frozenset({"run", "observe", "tap", "serve", "up", "wake", "watch-kafka"})
 """Commands that run until they are stopped.  They exit with 0 then, because nothing failed; a service manager takes
 another code for a failure.  `demo` has an end of its own: with 130, Ctrl-C tells a script that it was not reached."""
+
+_BOTH = (signal.SIGTERM, signal.SIGINT)
 
 AGAIN_S = 1.0
 """A signal that follows sooner (s) belongs to the same request: `timeout` sends it to the process and to its group."""
@@ -46,6 +47,9 @@ class StopSignals:
     `asked`, and the service finishes its work in progress first. A second signal, more than a second later, ends the
     process at once with 128 plus the number of the signal; work in progress is then cut.
 
+    A thread of its own receives the signals. Python calls a handler between two steps of the main thread: that may be
+    late, while this waits in a call of a library, or in one that began just after the signal had come.
+
     The end during the start raises no exception: it would pass through Spark's launcher, which then deletes a file that
     its JVM needs, and the JVM would never end. Without an exception, it ends when its input is closed.
     """
@@ -55,7 +59,8 @@ class StopSignals:
 
         Args:
             is_starting: whether a signal ends the process until `finish` is called.
-            at_once: what a second signal calls, with its number; by default it ends the process.
+            at_once: what a second signal calls, with its number, in the main thread, which it interrupts; by default
+                the process ends.
         """
         self.asked = threading.Event()
         self.number = 0
@@ -63,17 +68,19 @@ class StopSignals:
         self.release: Callable[[], object] = _nothing
         """Releases what the process holds, such as leases; called by another thread, for 5 s at most."""
         self._is_starting = is_starting
-        self._at_once = at_once or _exit
-        self._asked_s = 0.0
-        # A handler must not set an event: it may have interrupted the thread that holds the event's lock.
-        self._signals: SimpleQueue[int] = SimpleQueue()
-        threading.Thread(target=self._pass_on, name="stop-signals", daemon=True).start()
+        self._at_once = at_once
+        self._handled_s: float | None = None
+        received, self._sent = os.pipe()
+        os.set_blocking(self._sent, False)
+        threading.Thread(target=self._receive, args=(received,), name="stop-signals", daemon=True).start()
+        os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget)
         atexit.register(_ignore)
         self.install()
 
     def install(self) -> None:
         """Handle signals again, after another library replaced the handlers."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        signal.set_wakeup_fd(self._sent, warn_on_full_buffer=False)
+        for number in _BOTH:
             signal.signal(number, self._handle)
 
     def finish(self) -> None:
@@ -81,27 +88,61 @@ class StopSignals:
         self._is_starting = False
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self.number:
-            if time.monotonic() - self._asked_s > AGAIN_S:
-                self._at_once(number)
-            return
-        self.number, self._asked_s = number, time.monotonic()
-        self._signals.put(number)
-        while self._is_starting:  # the main thread goes no further, and the process ends
+        """Do what only the main thread can do."""
+        while self._is_starting:  # it goes no further, and the process ends
             signal.pause()
+        if self._handled_s is None:
+            self._handled_s = time.monotonic()
+        elif self._at_once is not None and time.monotonic() - self._handled_s > AGAIN_S:
+            self._at_once(number)
 
-    def _pass_on(self) -> None:
-        self._signals.get()
-        if self._is_starting:
-            undoing = threading.Thread(target=self._undo, daemon=True)
-            undoing.start()
-            undoing.join(RELEASE_S)
-            os._exit(0)
-        self.asked.set()
+    def _receive(self, received: int) -> None:
+        first_s = 0.0
+        for number in _numbers(received):
+            if not self.number:
+                self.number, first_s = number, time.monotonic()
+                if self._is_starting:
+                    threading.Thread(target=self._undo, name="undoing", daemon=True).start()
+                else:
+                    self.asked.set()
+            elif self._at_once is None and time.monotonic() - first_s > AGAIN_S:
+                _exit(number)
 
     def _undo(self) -> None:
+        """Undo the start, and end the process."""
         log.info("stopping: nothing has been started that must be finished")
-        self.release()
+        releasing = threading.Thread(target=self.release, name="releasing", daemon=True)
+        releasing.start()
+        releasing.join(RELEASE_S)
+        os._exit(0)
+
+
+def _numbers(received: int) -> Iterator[int]:
+    """Yield the numbers of SIGTERM and SIGINT as Python writes them into a pipe."""
+    while True:
+        for number in os.read(received, 64):
+            if number in _BOTH:
+                yield number
+
+
+def _hold() -> None:
+    """Before a fork: a signal for the child would be written into the pipe of this process."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BOTH)
+
+
+def _let_go() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _BOTH)
+
+
+def _forget() -> None:
+    """Let signals end a process that this one has forked: the service is not its own.
+
+    An exception of SIGINT, as Python has it, would be lost if the signal were waiting here already.
+    """
+    signal.set_wakeup_fd(-1)
+    for number in _BOTH:
+        signal.signal(number, signal.SIG_DFL)
+    _let_go()
 
 
 def _exit(number: int) -> NoReturn:
@@ -111,7 +152,7 @@ def _exit(number: int) -> NoReturn:
 
 def _ignore() -> None:
     """Ignore signals at the very end: Python restores their default effect, which would change the exit code."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _BOTH:
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -14,8 +14,10 @@ from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.spark.jar_paths import SPARK, our_jars
 
-_COMMIT = "170047bbcebf18e3212c74a91ceeecda5d80a6a9"
-"""The last one before feature levels. It has the same PySpark and the same JARs as this release."""
+_COMMIT = "e12afbbe"
+"""The one of the tag v0.1, which a clone may lack. It has the same PySpark and the same JARs as this release."""
+LEVEL = 2
+"""The feature level at which a deployment of release 0.1 begins."""
 
 
 class EarlierRelease:
@@ -25,10 +27,12 @@ class EarlierRelease:
         """Take the files from the history; skip the test in a checkout that has none, such as a shallow clone."""
         packed = subprocess.run(["git", "archive", _COMMIT], cwd=ROOT, capture_output=True, check=False)
         if packed.returncode:
-            pytest.skip(f"needs the commit {_COMMIT[:8]} of the history: git fetch --unshallow")
+            pytest.skip(f"needs the commit {_COMMIT} of the history: git fetch --unshallow")
         with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
             archive.extractall(folder, filter="data")
-        (folder / "deploy" / "jars" / SPARK).symlink_to(our_jars().folder / SPARK)
+        jars = folder / "deploy" / "jars"
+        jars.mkdir(exist_ok=True)
+        (jars / SPARK).symlink_to(our_jars().folder / SPARK)
         self._folder = folder
 
     def process(self, command: str, settings: Settings, *options: str, name: str = "") -> Child:
