@@ -334,10 +334,11 @@ class Admin:
             The rebalance that applies the settings; its `notes` are for the operator.
 
         Raises:
-            InvalidUsage: there is no such setting or strategy, or a value or `by` is out of bounds.
+            InvalidUsage: there is no such setting or strategy, or a value or `by` is out of bounds; or a topic that
+                would be cut into slices is none of the members', or they broadcast.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the settings contradict those of the group, a topic that would be cut into slices is not
-                subscribed or the group broadcasts, or the coordinator does not know the key that signs, or slices.
+            RequestRefused: the settings contradict those of the group, or the coordinator does not know the key that
+                signs, or slices.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -345,6 +346,8 @@ class Admin:
         if isinstance(event.strategy, str) and not allow_unknown_strategy:
             argument_checks.require_strategy(event.strategy, argument_checks.ALLOW_UNKNOWN)
         with self._answering():
+            if event.slices:
+                _refuse_slices(event.slices, group_id, self._history(group_id))
             log = self._log(group_id)
             log.from_now_on()
             done = await_target(log, self._append(event), timeout)
@@ -708,6 +711,25 @@ def _refuse_broadcasting(group_id: str, history: History) -> None:
             f"each client of the broadcasting group {group_id!r} has offsets of its own; use 'first', 'last', an "
             "offset or a time"
         )
+
+
+def _refuse_slices(slices: Mapping[str, int], group_id: str, history: History) -> None:
+    """Refuse to cut topics if that has no effect, as far as the decisions tell; a group without members may have any.
+
+    Raises:
+        InvalidUsage: the members broadcast, or have no queue of a topic.
+    """
+    topics = sorted(topic for topic, number in slices.items() if number > 1)
+    if not topics or not history.members:
+        return
+    if history.mode == "broadcasting":
+        raise InvalidUsage(
+            f"group {group_id!r} broadcasts: each member reads all of {topics[0]}, which is therefore never cut"
+        )
+    known = history.topics_of_members
+    if others := [topic for topic in topics if topic not in known]:
+        there = f"queues of {names_of(known)}" if known else "no queues"
+        raise InvalidUsage(f"no member of {group_id!r} has a queue of {others[0]}; they have {there}")
 
 
 def _configure(group_id: str, by: str, settings: Mapping[str, Any]) -> Configure:

@@ -24,9 +24,6 @@ from wakeroll_model.turn import Turn
 NOTE = "slices: "
 """Beginning of the note of a target that lists the topics that are cut."""
 
-NAMED = 5
-"""Topics that a sentence names at most."""
-
 _encode = msgspec.json.Encoder().encode
 
 # --- settings ---
@@ -34,29 +31,26 @@ _encode = msgspec.json.Encoder().encode
 
 def wrong_numbers(group: Group, numbers: Mapping[str, int]) -> str:
     """Return why topics cannot be cut into so many slices; empty if they can."""
-    for topic in sorted(topic for topic, number in numbers.items() if number > 1):
-        if is_retry_topic(topic, group.group_id):
+    for topic, number in sorted(numbers.items()):
+        if number > 1 and is_retry_topic(topic, group.group_id):
             return f"slices: {topic} is a retry topic, which cannot be cut: it has a queue for each delay of a retry"
-        if group.mode == "broadcasting":
-            return f"slices: the members of {group.group_id} broadcast: each reads all of {topic}, which is never cut"
-        if group.members and topic not in group.topics:
-            topics = [name for name in group.topics if not is_retry_topic(name, group.group_id)]
-            return f"slices: no member of {group.group_id} subscribes {topic}; they subscribe {_named(topics)}"
-    count = len(with_numbers(group, numbers))
-    if count > config.MAX_SLICED_TOPICS:
-        return f"slices would cut {count} topics; expected at most {config.MAX_SLICED_TOPICS}"
+    topics = len(with_numbers(group, numbers))
+    if topics > config.MAX_SLICED_TOPICS:
+        return f"slices would cut {topics} topics; expected at most {config.MAX_SLICED_TOPICS}"
     return ""
-
-
-def _named(names: Sequence[str]) -> str:
-    """Return topics as a part of a sentence, not all if they are many."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return (", ".join(names[:NAMED]) or "no topic") + more
 
 
 def with_numbers(group: Group, numbers: Mapping[str, int]) -> dict[str, int]:
     """Return topic -> number of slices, with new numbers; a topic with one slice is not cut, and left out."""
     return {topic: number for topic, number in sorted({**group.settings.slices, **numbers}.items()) if number > 1}
+
+
+def notes_of(group: Group) -> list[str]:
+    """Return the notes of a target about the topics that are cut."""
+    numbers, topics = group.settings.slices, group.topics if group.members else group.settings.slices
+    named = NOTE + ", ".join(f"{topic} {number}" for topic, number in numbers.items())
+    unused = [topic for topic in numbers if topic not in topics]
+    return [named, *(f"{topic}: cut into slices, but no member subscribes it" for topic in unused)]
 
 
 def told(group: Group, routes: Routes, member: Member) -> dict[str, int]:

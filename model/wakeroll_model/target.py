@@ -83,7 +83,7 @@ def compute(group: Group, routes: Routes) -> Target:
     cut = group.settings.slices
     knowing = slicing.knowing(group) if cut else frozenset()
     if cut:
-        target.notes.append(slicing.NOTE + ", ".join(f"{topic} {number}" for topic, number in cut.items()))
+        target.notes += slicing.notes_of(group)
     for topic, subscribers in _subscribers(group).items():
         queues = slicing.expanded(group, routes, topic)
         if queues is None:

@@ -296,7 +296,7 @@ def test_an_operator_cuts_a_topic_and_sets_offsets_of_its_slices(coordinator, gr
             "everything is committed",
             state=lambda: coordinator.offsets_of(group_id, topic),
         )
-        assert f"no member of {group_id} subscribes {other}; they subscribe {topic}" in refusal_of(
+        assert f"no member of {group_id!r} has a queue of {other}; they have queues of {topic}" in refusal_of(
             "configure", group_id, "--slices", f"{other}=8"
         )
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from msgspec import UNSET
-
 from tests.support.control_log import TOPIC
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
@@ -83,8 +81,6 @@ def _rules(evidence: Evidence, book: Book, page: Page) -> tuple[str, ...]:
     is_newer = isinstance(page.event, Delete | Kick | Pause | Inspect | Report)
     if is_newer and (evidence.plan.level_ms != 0 or book.era.number > 1):
         return (*RULES[type(page.event)], "type")  # below the level that has them; a loss of state loses the level too
-    if isinstance(page.event, Configure) and page.event.slices is not UNSET:
-        return (*RULES[Configure], "settings")  # nobody subscribes the topic, or the group broadcasts
     return RULES.get(type(page.event), ())
 
 

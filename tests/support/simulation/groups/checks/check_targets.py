@@ -33,7 +33,7 @@ def _follow(book: Book) -> Iterator[Broken]:
         was_broadcasting = {group_id: group.is_broadcasting for group_id, group in roll.groups.items()}
         roll.take(page)
         asked, first = set[str](), set[str]()
-        if isinstance(page.event, Configure) and not page.is_refused:
+        if isinstance(page.event, Configure):
             waiting.setdefault(page.event.group_id, "settings changed")
             asked.add(page.event.group_id)
         targets = [one for one in page.decisions if isinstance(one, Rebalance) and one.trigger not in WITHOUT_TARGET]

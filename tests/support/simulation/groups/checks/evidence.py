@@ -24,7 +24,6 @@ from wakeroll_model.decisions import (
     Membership,
     Offset,
     Rebalance,
-    Rejected,
 )
 from wakeroll_model.events import Commit, GroupEvent, Heartbeat, Reset, Tick, Unregister
 from wakeroll_model.partitioner import partition_of
@@ -52,11 +51,6 @@ class Page:
     event: GroupEvent | None
     """None: it is no event."""
     decisions: list[AnyDecision]
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it asked for settings that the group cannot have."""
-        return any(isinstance(one, Rejected) and one.rule == "settings" for one in self.decisions)
 
     @property
     def is_tick(self) -> bool:
@@ -102,15 +96,10 @@ class Evidence:
         books = []
         for coordinator in self.world.coordinators:
             appended = self.world.broker.appended[coordinator.partition]
-            ended, refused = set[tuple[str, str]](), set[int]()
+            ended = set[tuple[str, str]]()
             for era in coordinator.eras:
-                before = [
-                    event
-                    for offset, (_, event) in enumerate(appended[: era.quiet_until])
-                    if era.knows(offset) and offset not in refused
-                ]
+                before = [event for offset, (_, event) in enumerate(appended[: era.quiet_until]) if era.knows(offset)]
                 pages = list(self._pages_of(coordinator, era))
-                refused |= {page.offset for page in pages if page.is_refused}
                 decided = [page for page in pages if page.offset < era.ended_at]
                 undecided = pages[len(decided) :]
                 known = [event for event in before if event is not None]

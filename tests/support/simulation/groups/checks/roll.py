@@ -151,7 +151,7 @@ class Roll:
     def take(self, page: Page) -> None:
         """Go on by a page."""
         match page.event:
-            case Configure() as event if not page.is_refused:
+            case Configure() as event:
                 self._configure(event, page.offset)
             case Unregister() as event:
                 self._unregister(event, page)
