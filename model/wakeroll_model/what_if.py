@@ -196,7 +196,7 @@ class _Play:
         self.decisions: list[AnyDecision] = []
         """Decisions about the group, in order."""
         self.notes: list[str] = []
-        """What is assumed beyond what the group's state tells."""
+        """Notes about assumptions, beyond the state of the group."""
         self._beats = {client_id: _last_beat(group_id, client_id, one) for client_id, one in self.group.members.items()}
         cut = self.group.settings.slices.keys()
         self._ignorant = {

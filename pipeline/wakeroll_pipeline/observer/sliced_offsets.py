@@ -15,7 +15,7 @@ _PART = re.compile(r"([0-9]{1,2})/(2|4|8|16|32|64)=([0-9]{1,19})")
 
 
 class _Partition(PartitionProgress):
-    """What is known of one partition of a group."""
+    """The committed offsets of one partition of a group, and the one that Kafka has."""
 
     def __init__(self) -> None:
         super().__init__()
