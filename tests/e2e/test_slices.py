@@ -296,6 +296,9 @@ def test_an_operator_cuts_a_topic_and_sets_offsets_of_its_slices(coordinator, gr
             "everything is committed",
             state=lambda: coordinator.offsets_of(group_id, topic),
         )
+        answers = {command: wakeroll(command, group_id, *where) for command in ("lag", "describe")}
+        for command, (code, said, complaint) in answers.items():
+            assert (code, parts[1] in said.replace("\n", "")) == (0, True), (command, said, complaint)
         assert f"no member of {group_id!r} has a queue of {other}; they have queues of {topic}" in refusal_of(
             "configure", group_id, "--slices", f"{other}=8"
         )
