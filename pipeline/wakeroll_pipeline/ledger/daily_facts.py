@@ -603,13 +603,13 @@ each_move as (
     from handovers
     left join (select shard, seq, silent_ms from silences) as silences using (shard, seq)
     left join (
-        -- What is read again of slices of one partition, which change hands together, is counted once.
+        -- Slices of one partition may change hands together: the messages that are read again are counted once.
         select
             shard,
             seq,
             case
                 when slice is null or row_number() over (
-                    partition by group_id, topic, broker, queue_id, at_ms order by repeats_possible desc, seq
+                    partition by group_id, topic, broker, queue_id, at_ms order by repeats_possible desc, era, seq
                 ) = 1 then repeats_possible
             end as repeats_possible
         from repeats

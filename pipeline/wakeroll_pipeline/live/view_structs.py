@@ -258,7 +258,7 @@ class PartitionRow(Struct, frozen=True, kw_only=True):
     """Lowest committed offset of its slices; None if one of them has none."""
     end_offset: int | None
     lag_messages: int | None
-    """That of the slice that is furthest behind, as far as it is known."""
+    """Lag of the slice that is furthest behind; None if none is known."""
 
 
 def partition_rows(queues: Iterable[QueueRow]) -> list[PartitionRow]:
