@@ -278,12 +278,12 @@ def _send(connection: Connection, topic: str, messages: int, value: bytes = b"")
 BENCH = Bench(
     "slices",
     "Members of one partition, with slices and in Kafka's own group.",
-    "ten minutes",
+    "seven minutes",
     measure,
     options=(
         option("--members", type=numbers, default=MEMBERS, help="numbers, by comma, each a power of two"),
-        option("--messages", type=whole, default=500_000, help="of the comparison of one member"),
-        *times("number of members, and of each kind of traffic", seconds=20.0, warmup_s=5.0),
+        option("--messages", type=whole, default=300_000, help="of the comparison of one member"),
+        *times("number of members, and of each kind of traffic", seconds=15.0, warmup_s=4.0),
     ),
     chapters=(Chapter("Slices", section),),
     figures=Sliced,
