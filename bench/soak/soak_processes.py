@@ -10,8 +10,10 @@ from contextlib import contextmanager, suppress
 
 from wakeroll_pipeline.local.child_process import Child
 
-STARTING_S = 60.0
-"""A process that was started less than this long before a fault of the broker may not be connected yet (s)."""
+STARTING_S = 240.0
+"""A process that was started less than this long before a fault of the broker may not be connected yet (s).
+
+At a load of 20, `run` needs three minutes for its start."""
 _POLL_S = 0.1
 
 

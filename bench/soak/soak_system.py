@@ -124,7 +124,6 @@ class SoakSystem(ExitStack):
         members = [f"client-{number}={groups[number % len(groups)]}" for number in numbers]
         name = f"consumers {len(self._logs)}"
         log = self.folder / "handled" / name.replace(" ", "-")
-        log.parent.mkdir(parents=True, exist_ok=True)
         self._logs.append(log)
         argv = [sys.executable, "-m", "bench.consumers", "--many", "--bootstrap", self.settings.bootstrap]
         argv += ["--prefix", self.settings.prefix, "--log", str(log), *members]
@@ -197,6 +196,7 @@ class SoakSystem(ExitStack):
         self.callback(self.broker.stop)
         self.broker.start()
         self.settings = settings_in(self.folder, "soak", self.broker)
+        (self.folder / "handled").mkdir(parents=True)
         connection, settings = self.settings.connection, self.settings
         ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
         for topic in self.shape.groups:

@@ -357,3 +357,36 @@ def test_metrics_have_a_series_per_partition_and_one_per_slice(model):
     assert found["wakeroll_slice_committed_offset"] == {
         ("billing", "orders", str(queue.queue_id), queue.slice_text): 400 + queue.slice for queue in EIGHT
     }
+
+
+# --- commands ---
+
+
+def test_a_replay_decides_the_same(warehouse, wakeroll):
+    """Of the whole log, and from the snapshot on that was taken while the topic was cut."""
+    home = str(warehouse.parent)
+
+    assert wakeroll("replay", "--home", home)[0] == 0
+    assert wakeroll("replay", "--home", home, "--from", "2023-11-14T22:14:30Z")[0] == 0
+
+
+def test_explain_takes_the_name_of_a_slice(at, wakeroll):
+    code, text, _ = wakeroll("explain", "billing", "orders-1/7of8", "--home", str(at(100).warehouse.parent))
+
+    assert code == 0
+    assert "orders-1/7of8 of billing is owned by c4 since" in " ".join(text.split())
+
+
+def test_describe_and_groups_count_slices_as_queues(at, wakeroll):
+    home = str(at(100).warehouse.parent)
+    described = json.loads(wakeroll("describe", "billing", "--home", home, "--json")[1])
+    listed = json.loads(wakeroll("groups", "--home", home, "--json")[1])
+
+    assert [one["name"] for one in described["queues"]] == [str(queue) for queue in EIGHT]
+    assert [(one["name"], one["value"]) for one in described["settings"] if one["name"] == "slices"] == [
+        ("slices", '{"orders":8}')
+    ]
+    assert {one["group_id"]: (one["queues"], one["lag_messages"]) for one in listed["groups"]} == {
+        "billing": (16, 2 * 600),
+        "plain": (2, 2 * 500),
+    }

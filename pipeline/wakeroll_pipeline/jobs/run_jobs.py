@@ -223,7 +223,7 @@ def _run(
             states = _report_status(settings, queries, counts, started_ms, fingerprints, decides=deciding is not None)
             large = _warn_of_large(states, large)
             unread = _warn_of_unread(keys, counts.levels.value, unread)
-            if recording is not None:
+            if recording is not None and not stop.asked.is_set():  # it takes seconds, and the next start makes its own
                 recording.take_snapshots_if_due(None if deciding is None else settings)
         log.info("stopping")
         metrics.health.stopping()
