@@ -4,7 +4,6 @@ import time
 import uuid
 from argparse import Namespace
 from collections import Counter
-from contextlib import closing
 from itertools import cycle
 
 import psutil  # type: ignore[import-untyped]
@@ -16,16 +15,9 @@ from bench.frame import Bench, Chapter, numbers, option, times, whole
 from bench.machine import Machine
 from bench.running_system import make_topic, running_system, settings_in
 from bench.slice_members import Place, members_of
-from wakeroll.admin import ANSWER_S
+from wakeroll.admin import Admin
 from wakeroll.connection import Connection
-from wakeroll.keys import key_to_sign
-from wakeroll.operator_requests import append
-from wakeroll_model import feature_levels
-from wakeroll_model.config import CONTROL_PARTITIONS
-from wakeroll_model.events import Configure, Level
-from wakeroll_model.signing import DEV_KEYS
 from wakeroll_model.slices import MOST, slice_of
-from wakeroll_pipeline.kafka.shard_records import append_to_shards
 from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 MEMBERS = [1, 2, 8, 32]
@@ -143,10 +135,6 @@ class _System:
         self._connection = connection
         self._broker = psutil.Process(broker_pid)
         self._seconds, self._warmup_s = seconds, warmup_s
-        # Deployments are not offered this level yet.
-        level = Level(level=feature_levels.NEWEST, by="bench")
-        places = [(topic, number) for topic in connection.topics.control for number in range(CONTROL_PARTITIONS)]
-        append_to_shards(connection, key_to_sign(DEV_KEYS, "operator"), level, places)
 
     def work(self, members: int) -> Worked:
         """Let so many members process a backlog that is more than they can, and as many of Kafka's own group."""
@@ -216,9 +204,9 @@ class _System:
         """Return a new group that has cut a topic."""
         group_id = f"billing-{uuid.uuid4().hex[:6]}"
         if slices > 1:
-            event = Configure(group_id=group_id, slices={topic: slices}, by="bench")
-            with closing(self._connection.operators_consumer()) as consumer:
-                append(self._connection, consumer, event, key_to_sign(DEV_KEYS, "operator"), ANSWER_S)
+            connection = self._connection
+            with Admin(connection.bootstrap, prefix=connection.topics.prefix) as admin:
+                admin.configure(group_id, slices={topic: slices}, by="bench")
         return group_id
 
 
@@ -278,12 +266,12 @@ def _send(connection: Connection, topic: str, messages: int, value: bytes = b"")
 BENCH = Bench(
     "slices",
     "Members of one partition, with slices and in Kafka's own group.",
-    "ten minutes",
+    "seven minutes",
     measure,
     options=(
         option("--members", type=numbers, default=MEMBERS, help="numbers, by comma, each a power of two"),
-        option("--messages", type=whole, default=500_000, help="of the comparison of one member"),
-        *times("number of members, and of each kind of traffic", seconds=20.0, warmup_s=5.0),
+        option("--messages", type=whole, default=300_000, help="of the comparison of one member"),
+        *times("number of members, and of each kind of traffic", seconds=15.0, warmup_s=4.0),
     ),
     chapters=(Chapter("Slices", section),),
     figures=Sliced,

@@ -119,6 +119,23 @@ def cut(tmp_path_factory: pytest.TempPathFactory, days: Path) -> Path:
     return written_once(tmp_path_factory, "cut", write) / "warehouse"
 
 
+@pytest.fixture(scope="session")
+def sliced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of `ledgers.a_sliced_day`, with its chains, written without Spark: nobody writes to it."""
+    from tests.support.chained_ledgers import append, append_snapshots, create_tables
+    from tests.support.ledgers import a_sliced_day
+    from wakeroll_pipeline.ledger.chains import Chains
+
+    def write(home: Path) -> None:
+        warehouse, story = home / "warehouse", a_sliced_day()
+        create_tables(warehouse)
+        chains = Chains(warehouse)
+        append(warehouse, story, chains)
+        append_snapshots(warehouse, story, chains)
+
+    return written_once(tmp_path_factory, "sliced", write) / "warehouse"
+
+
 @pytest.fixture
 def wakeroll(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """The command, run in this process, and on its Spark if there is one: a process of its own would have to start one.

@@ -34,7 +34,8 @@ from wakeroll.operator_requests import (
 )
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
-from wakeroll.reset import ResetPlan, ResetTarget, Shift, in_words, place_of, plan_of
+from wakeroll.reset import ResetPlan, ResetPoint, ResetTarget, Shift, in_words, place_of, plan_of
+from wakeroll.topic_slices import checked_slices
 from wakeroll_model import deletions, inspections, kicks, pauses
 from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance
 from wakeroll_model.events import Configure, Delete, Inspect, Kick, OperatorName, Pause, Request, Reset
@@ -121,11 +122,12 @@ class Admin:
             history = self._history(group_id)
             queues = self._queues(group_id, history, topic, queue)
             if place != "current" and not isinstance(place, Shift):
-                return plan_of(group_id, in_words(place), self._positions.at(place, queues), history)
+                return plan_of(group_id, in_words(place), self._at(place, queues), history)
             _refuse_broadcasting(group_id, history)
-            committed = {one: history.committed.get(("", one)) for one in queues}
+            known = history.lowest
+            committed = {one: known.get(("", one)) for one in queues}
             if place == "current":
-                ends = self._positions.at("last", [one for one, offset in committed.items() if offset is None])
+                ends = self._at("last", [one for one, offset in committed.items() if offset is None])
                 wanted = ends | {one: offset for one, offset in committed.items() if offset is not None}
             else:
                 wanted = {one: _known(one, offset) + place.messages for one, offset in committed.items()}
@@ -150,7 +152,7 @@ class Admin:
         with self._answering():
             for topic in sorted({queue.topic for queue in offsets}):
                 there = self._positions.queues(topic)
-                if missing := sorted(one for one in offsets if one.topic == topic and one not in there):
+                if missing := sorted(one for one in offsets if one.topic == topic and one.whole not in there):
                     raise InvalidUsage(f"no queue {missing[0]}; {topic} has {len(there)} queues")
             history = self._history(group_id)
             kept, notes = self._within(offsets)
@@ -182,8 +184,8 @@ class Admin:
             offsets, notes = self._existing(
                 {
                     one: offset
-                    for (_, one), offset in its.committed.items()
-                    if topic in (None, one.topic) and queue in (None, one)
+                    for (_, one), offset in its.lowest.items()
+                    if topic in (None, one.topic) and queue in (None, one) and (one.slices == 1 or one == queue)
                 }
             )
             if not offsets:
@@ -220,6 +222,11 @@ class Admin:
             history = self._history(group_id)
             _refuse_broadcasting(group_id, history)
             self._queues(group_id, history, None, queue)
+            if any(one.slices > 1 and one.whole == queue.whole for _, one in history.committed):
+                raise InvalidUsage(
+                    f"{queue.whole} is cut into slices, and which message is the next one of a slice is not known "
+                    "here; set the offset of the slice: `reset-offsets --queue TOPIC-N/IofN --to-offset OFFSET`"
+                )
             committed = _known(queue, history.committed.get(("", queue)))
             message = next_message(self._connection, queue, committed, self._timeout)
         found = None if message is None else message.offset()
@@ -320,16 +327,18 @@ class Admin:
             timeout: seconds to wait for the coordinator.
             allow_unknown_strategy: whether `strategy` may be one that this release does not have, because the
                 coordinator is newer.
-            settings: fields of the event `configure`: profile, strategy, handover, session_timeout_ms and others.
+            settings: fields of the event `configure`: profile, strategy, handover, session_timeout_ms and others;
+                `slices={"orders": 8}` cuts each partition of a topic into slices, and 1 removes them.
 
         Returns:
             The rebalance that applies the settings; its `notes` are for the operator.
 
         Raises:
-            InvalidUsage: there is no such setting or strategy, or a value or `by` is out of bounds.
+            InvalidUsage: there is no such setting or strategy, or a value or `by` is out of bounds; or a topic that
+                would be cut into slices is none of the members', or they broadcast.
             InvalidKeys: there is no key of an operator to sign with.
             RequestRefused: the settings contradict those of the group, or the coordinator does not know the key that
-                signs, or ignores slices.
+                signs, or slices.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -337,14 +346,16 @@ class Admin:
         if isinstance(event.strategy, str) and not allow_unknown_strategy:
             argument_checks.require_strategy(event.strategy, argument_checks.ALLOW_UNKNOWN)
         with self._answering():
+            if event.slices:
+                _refuse_slices(event.slices, group_id, self._history(group_id))
             log = self._log(group_id)
             log.from_now_on()
             done = await_target(log, self._append(event), timeout)
         is_noted = any(note.startswith(SLICES_NOTE) for note in done.notes)
         if event.slices and max(event.slices.values()) > 1 and not is_noted:
             raise RequestRefused(
-                f"group {group_id!r} is not cut into slices: its shard is below feature level 5, and ignores `slices`; "
-                "see docs/upgrading.md",
+                f"nothing is cut into slices: the shard of group {group_id!r} is below feature level 5, and ignores "
+                "`slices`; `wakeroll upgrade` shows the levels and raises them",
                 "settings",
             )
         return done
@@ -613,12 +624,22 @@ class Admin:
         self._consumer.unassign()
         return history
 
+    def _at(self, place: ResetPoint, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """Return the offset of a reset target in each queue; in a slice, that of its partition."""
+        wanted = list(queues)
+        found = self._positions.at(place, {queue.whole for queue in wanted})
+        return {queue: found[queue.whole] for queue in wanted}
+
     def _within(self, offsets: Mapping[Queue, int]) -> tuple[dict[Queue, int], tuple[str, ...]]:
         """Return offsets, each within its queue, and sentences about those that changed."""
-        first, end = self._positions.at("first", offsets), self._positions.at("last", offsets)
-        kept = {queue: min(max(offset, first[queue]), end[queue]) for queue, offset in sorted(offsets.items())}
+        wholes = {queue.whole for queue in offsets}
+        first, end = self._positions.at("first", wholes), self._positions.at("last", wholes)
+        kept = {
+            queue: min(max(offset, first[queue.whole]), end[queue.whole]) for queue, offset in sorted(offsets.items())
+        }
         return kept, tuple(
-            f"{queue} has no offset {offsets[queue]}; it has {first[queue]} to {end[queue]}, so {offset} is taken"
+            f"{queue} has no offset {offsets[queue]}; it has {first[queue.whole]} to {end[queue.whole]}, so {offset} "
+            "is taken"
             for queue, offset in kept.items()
             if offset != offsets[queue]
         )
@@ -627,19 +648,22 @@ class Admin:
         """Return the offsets of queues that exist, each within its queue, and sentences about those that changed."""
         topics = sorted({queue.topic for queue in offsets})
         there = {queue for topic in topics for queue in self._positions.queues(topic)}
-        kept = {queue: offset for queue, offset in sorted(offsets.items()) if queue in there}
-        notes = [f"there is no queue {queue} any more; it is left out" for queue in sorted(offsets.keys() - there)]
+        kept = {queue: offset for queue, offset in sorted(offsets.items()) if queue.whole in there}
+        notes = [
+            f"there is no queue {queue} any more; it is left out" for queue in sorted(offsets.keys() - kept.keys())
+        ]
         # Consumers that read the messages of open transactions commit behind the end that others see.
         uncommitted = self._connection.operators_consumer(**{"isolation.level": "read_uncommitted"})
         try:
             positions = Positions(uncommitted, self._timeout)
-            first, end = positions.at("first", kept), positions.at("last", kept)
+            wholes = {queue.whole for queue in kept}
+            first, end = positions.at("first", wholes), positions.at("last", wholes)
         finally:
             uncommitted.close()
         for queue, offset in kept.items():
-            if not first[queue] <= offset <= end[queue]:
-                notes.append(f"{queue} has no offset {offset} any more; its first message is {first[queue]}")
-                kept[queue] = first[queue]
+            if not first[queue.whole] <= offset <= end[queue.whole]:
+                notes.append(f"{queue} has no offset {offset} any more; its first message is {first[queue.whole]}")
+                kept[queue] = first[queue.whole]
         return kept, tuple(notes)
 
     def _queues(self, group_id: str, history: History, topic: str | None, queue: Queue | None) -> list[Queue]:
@@ -647,7 +671,7 @@ class Admin:
         _refuse_both(topic, queue)
         if queue is not None:
             found = self._positions.queues(queue.topic)
-            if queue not in found:
+            if queue.whole not in found:
                 raise InvalidUsage(f"no queue {queue}; {queue.topic} has {len(found)} queues")
             return [queue]
         if topic is not None:
@@ -689,12 +713,33 @@ def _refuse_broadcasting(group_id: str, history: History) -> None:
         )
 
 
+def _refuse_slices(slices: Mapping[str, int], group_id: str, history: History) -> None:
+    """Refuse to cut topics if that has no effect, as far as the decisions tell; a group without members may have any.
+
+    Raises:
+        InvalidUsage: the members broadcast, or have no queue of a topic.
+    """
+    topics = sorted(topic for topic, number in slices.items() if number > 1)
+    if not topics or not history.members:
+        return
+    if history.mode == "broadcasting":
+        raise InvalidUsage(
+            f"group {group_id!r} broadcasts: each member reads all of {topics[0]}, which is therefore never cut"
+        )
+    known = history.topics_of_members
+    if others := [topic for topic in topics if topic not in known]:
+        there = f"queues of {names_of(known)}" if known else "no queues"
+        raise InvalidUsage(f"no member of {group_id!r} has a queue of {others[0]}; they have {there}")
+
+
 def _configure(group_id: str, by: str, settings: Mapping[str, Any]) -> Configure:
     """Create a `configure` event from settings, checked against its declaration."""
     known = [name for name in Configure.__struct_fields__ if name not in ("group_id", "by")]
     for name in settings:
         if name not in known:
             raise InvalidUsage(f"no setting {name!r}; there are: {', '.join(known)}")
+    if "slices" in settings:
+        checked_slices("slices", settings["slices"])
     try:
         return msgspec.convert({"type": "configure", "group_id": group_id, "by": by, **settings}, Configure)
     except msgspec.ValidationError as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from wakeroll_model.decision_order import era_of
-from wakeroll_model.decisions import Assignment, Decision, Fenced, Membership, Offset, Rejected
+from wakeroll_model.decisions import Assignment, Decision, Fenced, Membership, Offset, Rebalance, Rejected
 from wakeroll_model.events import Mode
 from wakeroll_model.queue import Queue
 
@@ -24,6 +24,8 @@ class History:
         deleted, and those of a new era rejoin after its begin. If some are known, there may be others."""
         self._is_complete = False
         """Whether all members are known."""
+        self._left_out: set[str] = set()
+        """Topics of queues that no member has, by the newest target."""
         self.joins = 0
         """Number of members that joined."""
         self.newest_ms = 0
@@ -55,6 +57,8 @@ class History:
                     self.committed.pop((owner, decision.queue), None)
                 else:
                     self.committed[owner, decision.queue] = decision.offset
+            case Rebalance():
+                self._left_out = {one.queue.topic for one in decision.unassigned}
             case Assignment():
                 self.mode = decision.mode
                 self._assigned[decision.client_id] = decision
@@ -72,6 +76,15 @@ class History:
                 self._count(decision)
             case _:
                 pass
+
+    @property
+    def lowest(self) -> dict[tuple[str, Queue], int]:
+        """`committed`, and for each partition that is cut into slices the lowest offset of these."""
+        found = dict(self.committed)
+        for (owner, queue), offset in self.committed.items():
+            if queue.slices > 1:
+                found[owner, queue.whole] = min(offset, found.get((owner, queue.whole), offset))
+        return found
 
     def forget_members(self) -> None:
         """Note that decisions are missing: members may have joined or left without being known."""
@@ -97,6 +110,13 @@ class History:
             topics.update(each.queue.topic for each in assignment.queues)
             topics.update(queue.topic for queue in assignment.revoke)  # its next owner may not have it yet
         return sorted(topics)
+
+    @property
+    def topics_of_members(self) -> list[str]:
+        """Topics of which members have queues, or should have, sorted."""
+        queues = [each.queue for assignment in self._assigned.values() for each in assignment.queues]
+        queues += [queue for assignment in self._assigned.values() for queue in assignment.revoke]
+        return sorted(self._left_out | {queue.topic for queue in queues})
 
     @property
     def clients(self) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
@@ -13,7 +13,8 @@ from wakeroll.kafka_answers import wait_for
 from wakeroll_model.queue import Queue
 
 MIRRORED = "wakeroll"
-"""Metadata of offsets that wakeroll wrote to a group of Kafka: they do not come from consumers of that group."""
+"""Metadata of offsets that wakeroll wrote to a group of Kafka, or its first word: they do not come from consumers of
+that group."""
 
 _Answer = TypeVar("_Answer")
 
@@ -38,6 +39,14 @@ class KafkaGroup:
     """Its members, each as ``client_id@host``; none if it is not live."""
     offsets: Mapping[Queue, int]
     """Committed offsets: queue -> the next message to consume. Empty if Kafka does not know the group."""
+
+
+class StoredOffset(NamedTuple):
+    """A committed offset as Kafka stores it."""
+
+    offset: int
+    text: str
+    """Its metadata."""
 
 
 class KafkaGroups:
@@ -76,11 +85,32 @@ class KafkaGroups:
         }
         return KafkaGroup(group_id, tuple(sorted(members)), offsets)
 
-    def write(self, offsets: Mapping[str, Mapping[Queue, int]]) -> dict[str, dict[Queue, KafkaError]]:
+    def stored(self, group_id: str) -> dict[Queue, StoredOffset] | KafkaError:
+        """Return the committed offsets of a group with their metadata, or why Kafka does not return them.
+
+        Raises:
+            NotReachable: no broker answered in time.
+        """
+        wanted = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group_id)], request_timeout=self._timeout
+        )
+        answer = self._wait(wanted[group_id])
+        if isinstance(answer, KafkaError):
+            return answer
+        return {
+            Queue(at.topic, "", at.partition): StoredOffset(at.offset, at.metadata or "")
+            for at in answer.topic_partitions or []
+            if at.error is None and at.offset >= 0
+        }
+
+    def write(
+        self, offsets: Mapping[str, Mapping[Queue, int]], texts: Mapping[tuple[str, Queue], str] = {}
+    ) -> dict[str, dict[Queue, KafkaError]]:
         """Set committed offsets of groups without members; Kafka creates a group that it does not know.
 
         Args:
             offsets: group -> queue -> the next message to consume.
+            texts: group and queue -> metadata of its offset, which begins with `MIRRORED`; that alone without it.
 
         Returns:
             The offsets that Kafka refused: group -> queue -> why, such as UNKNOWN_MEMBER_ID if the group has members.
@@ -91,7 +121,7 @@ class KafkaGroups:
         asked: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
         for group_id, of_group in offsets.items():
             places = [
-                TopicPartition(queue.topic, queue.queue_id, offset, metadata=MIRRORED)
+                TopicPartition(queue.topic, queue.queue_id, offset, metadata=texts.get((group_id, queue), MIRRORED))
                 for queue, offset in of_group.items()
             ]
             # One request per group: Kafka's client takes no more at once.

@@ -86,8 +86,7 @@ class OffsetQueries:
             log.from_the_start()
             history = History.of(log.until_now())
         owner = client_id if history.mode == "broadcasting" else ""
-        of_slices = [at for (by, one), at in history.committed.items() if by == owner and one.whole == queue]
-        return history.committed.get((owner, queue), min(of_slices, default=None))
+        return history.lowest.get((owner, queue))
 
 
 def _at_times(positions: Positions, times: Mapping[Queue, EpochMs]) -> dict[Queue, int]:

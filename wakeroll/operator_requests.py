@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,11 +14,21 @@ from wakeroll.errors import NotReachable, RequestRefused, RequestUnanswered
 from wakeroll.keys import new_signer
 from wakeroll.partition_offsets import ends_of
 from wakeroll_model import broadcasting, config
-from wakeroll_model.decisions import WITHOUT_TARGET, Cause, Fenced, Membership, Offset, Rebalance, Rejected
+from wakeroll_model.decisions import (
+    BY_THE_SLICES,
+    WITHOUT_TARGET,
+    Cause,
+    Fenced,
+    Membership,
+    Offset,
+    Rebalance,
+    Rejected,
+)
 from wakeroll_model.events import Request, Reset
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.signing import Key
+from wakeroll_model.slices import MOST
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,19 +50,32 @@ class ResetOutcome:
 
     def learn(self, decision: Said) -> None:
         """Process a decision; ignore it if it does not follow from this reset."""
-        if isinstance(decision, Offset) and decision.cause == self.rebalance.cause:
+        if not isinstance(decision, Offset) or decision.cause != self.rebalance.cause:
+            return
+        if not decision.deleted and decision.reset_by != BY_THE_SLICES:  # these are of former slices
             self.offsets[decision.queue, decision.client_id] = decision
 
-    def is_complete(self, queues: int) -> bool:
-        """Return whether all decisions of a reset of this number of queues were received.
+    def is_complete(self, queues: Collection[Queue]) -> bool:
+        """Return whether all decisions of a reset of these queues were received.
 
-        In a broadcasting group, each queue has one offset per client, and the offsets come queue by queue. So all have
-        come when every queue has the same number of offsets, for any number of clients. If only one queue is reset, the
-        offsets of clients that left may be missing.
+        Of a partition that is cut, there is one for each slice. In a broadcasting group, each queue has one offset per
+        client, and the offsets come queue by queue. So all have come when every queue has the same number of offsets,
+        for any number of clients. If only one queue is reset, the offsets of clients that left may be missing.
         """
+        if not self.is_broadcasting:
+            found, wanted = _sizes(queue for queue, _ in self.offsets), _sizes(queues)
+            return all(found[whole] >= size for whole, size in wanted.items())
         counts = Counter(queue for queue, _ in self.offsets)
-        least = max(self.rebalance.clients, 1) if self.is_broadcasting else 1
-        return len(counts) == queues and len(set(counts.values())) == 1 and min(counts.values()) >= least
+        least = max(self.rebalance.clients, 1)
+        return len(counts) == len(queues) and len(set(counts.values())) == 1 and min(counts.values()) >= least
+
+
+def _sizes(queues: Iterable[Queue]) -> Counter[Queue]:
+    """Return how much of each partition these queues are, which do not overlap: a whole one counts `MOST`."""
+    sizes = Counter[Queue]()
+    for queue in queues:
+        sizes[queue.whole] += MOST // queue.slices
+    return sizes
 
 
 def append(connection: Connection, consumer: Consumer, event: Request, signing_key: Key, timeout: float) -> Cause:
@@ -137,7 +160,7 @@ def await_reset(log: DecisionLog, event: Reset, cause: Cause, timeout: float) ->
                 outcome = ResetOutcome(decision)  # it precedes the offsets
             elif outcome is not None:
                 outcome.learn(decision)
-        if outcome is not None and outcome.is_complete(len(event.offsets)):
+        if outcome is not None and outcome.is_complete([entry.queue for entry in event.offsets]):
             break
     if outcome is None:
         raise _no_answer(cause, timeout)

@@ -1,7 +1,7 @@
 """Targets and plans for a reset of committed offsets."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -55,18 +55,21 @@ def place_of(where: ResetTarget) -> ResetPoint | Relative:
 
 
 def queue_of(text: str) -> Queue:
-    """Parse the name of a queue: a topic, a hyphen and a number.
+    """Parse the name of a queue: a topic, a hyphen and a number; behind that, the slice of a queue that is cut.
 
-    >>> queue_of("eu-orders-3")
-    Queue(eu-orders-3)
+    >>> queue_of("eu-orders-3"), queue_of("orders-3/5of8")
+    (Queue(eu-orders-3), Queue(orders-3/5of8))
 
     Raises:
-        InvalidUsage: the text is not a topic and a number.
+        InvalidUsage: the text is not a topic and a number, or its slice cannot exist.
     """
-    found = re.fullmatch(r"(.+)-([0-9]{1,9})", text)
-    if found is None:
-        raise InvalidUsage(f"{text!r} is not a queue; expected a topic and a number, like orders-3")
-    return Queue(str(argument_checks.checked("a queue's topic", found[1], TopicName)), "", int(found[2]))
+    found = re.fullmatch(r"(.+)-([0-9]{1,9})(?:/([0-9]{1,2})of(2|4|8|16|32|64))?", text)
+    if found is None or (found[3] is not None and int(found[3]) >= int(found[4])):
+        raise InvalidUsage(
+            f"{text!r} is not a queue; expected a topic and a number, like orders-3, or a slice, like orders-3/5of8"
+        )
+    topic = str(argument_checks.checked("a queue's topic", found[1], TopicName))
+    return Queue(topic, "", int(found[2]), int(found[4] or 1), int(found[3] or 0))
 
 
 @dataclass(frozen=True)
@@ -128,12 +131,27 @@ def plan_of(
     if len(offsets) > config.MAX_QUEUES:
         raise InvalidUsage(f"cannot reset {len(offsets)} queues at once, at most {config.MAX_QUEUES}; name a topic")
     owners = history.clients if history.mode == "broadcasting" and history.clients else [""]
+    known = history.lowest
     rows = tuple(
-        PlannedOffset(queue, owner, history.committed.get((owner, queue)), offset)
+        PlannedOffset(queue, owner, known.get((owner, queue)), offset)
         for queue, offset in sorted(offsets.items())
         for owner in owners
     )
-    return ResetPlan(group_id, asked, rows, notes)
+    return ResetPlan(group_id, asked, rows, (*notes, *_of_slices(offsets, history)))
+
+
+def _of_slices(offsets: Mapping[Queue, int], history: History) -> Iterator[str]:
+    """Yield a sentence about each partition whose slices have different offsets, which become the same."""
+    parts: dict[Queue, list[int]] = {}
+    for (_, queue), committed in history.committed.items():
+        if queue.slices > 1 and queue.whole in offsets:
+            parts.setdefault(queue.whole, []).append(committed)
+    for whole, known in sorted(parts.items()):
+        if (first := min(known)) < (last := max(known)):
+            yield (
+                f"the slices of {whole} have committed offsets from {first} to {last}; all of them become "
+                f"{offsets[whole]}"
+            )
 
 
 def in_words(place: ResetPoint | Relative) -> str:

@@ -19,17 +19,26 @@ from wakeroll.slice_by import SliceKey, key_of
 from wakeroll_model.client_actions import Give
 from wakeroll_model.decisions import Done, Start
 from wakeroll_model.queue import Queue
-from wakeroll_model.slices import GOLDEN_RATIO, slice_of
+from wakeroll_model.slices import GOLDEN_RATIO, MOST, slice_of
 
 _Result = TypeVar("_Result")
 
 MOST_TIMES = 8
 """How many times as many messages are read at once as one slice may get, if it is all of their slices together that
 get them. Otherwise each slice would get a few, and the handler's batches would be small."""
+AT_ONCE = 500
+"""Messages that are taken from Kafka's client at once. Several passes over them follow, which cost half as much again
+if so many are read that they are not in the processor's cache any more."""
 SAFETY = 0.8
 """Part of what a slice may get that it is to get at once, by its share so far: the rest is for chance."""
 SHARE_KEPT = 0.9
 """Part of the largest share that a slice has had before which remains when its share is smaller."""
+MOST_KEYS = 20_000
+"""Keys whose slice is kept, for each number of slices."""
+LEAST_KEYS = 50
+"""Keys that must be read at once, so that their being new tells something."""
+PAUSE = 50
+"""How many times slices are computed without keeping them, if most keys were new."""
 TELL_AFTER = 1_000
 """Offsets after which a slice's position is told at the latest, although only others have had messages."""
 JUMP = 1_000
@@ -39,10 +48,42 @@ _UNKNOWN = -2
 """Stands for a leader epoch that may not be that of all slices."""
 
 
+class _Places(dict[bytes, int]):
+    """Key -> its slice, of the keys that came lately: to find it there costs a third of the hash.
+
+    Where most keys are new, nothing is kept for a while, as that costs more than it saves.
+    """
+
+    def __init__(self, slices: int) -> None:
+        super().__init__()
+        self._slices = slices
+        self._shift = 33 - slices.bit_length()
+        self._pause = 0
+        """Calls of `of` that compute all slices, before keys are kept again."""
+
+    def __missing__(self, key: bytes) -> int:
+        place = self[key] = slice_of(key, self._slices)
+        return place
+
+    def of(self, keys: list[bytes]) -> list[int]:
+        """Return the slice of each key."""
+        if self._pause:
+            self._pause -= 1
+            shift, last = self._shift, self._slices - 1
+            return [crc * GOLDEN_RATIO >> shift & last for crc in map(crc32, keys)]
+        before = len(self)
+        places = list(map(self.__getitem__, keys))
+        if (len(self) - before) * 2 > len(keys) > LEAST_KEYS:
+            self._pause = PAUSE
+        if len(self) > MOST_KEYS:
+            self.clear()
+        return places
+
+
 class _Slice:
     """A slice that is read; or a whole partition that was cut before, of which former slices had messages."""
 
-    __slots__ = ("done", "fresh", "give", "is_full", "is_paused", "position", "taken", "told")
+    __slots__ = ("done", "fresh", "give", "is_full", "is_paused", "position", "run", "taken", "told")
 
     def __init__(self, give: Give, position: int) -> None:
         self.give = give
@@ -52,6 +93,8 @@ class _Slice:
         """The position as the caller knows it, by its messages and moves."""
         self.taken = 0
         """Messages that it has got in this call of `take`."""
+        self.run: list[Message] | None = None
+        """These messages; None if there are none."""
         self.is_full = False
         """Whether it is not read on because its messages are not processed."""
         self.is_paused = False
@@ -124,6 +167,7 @@ class SlicedReader:
         """Partitions in which the reader may have to continue elsewhere, or to stop."""
         self._reached: dict[Queue, tuple[Give, int]] = {}
         """As in `Reader`, of slices."""
+        self._places = {2**bits: _Places(2**bits) for bits in range(1, MOST.bit_length())}
         self._share = 1.0
         """Largest part of the messages read that one slice has got lately."""
         self._untold: set[_Partition] = set()
@@ -280,25 +324,38 @@ class SlicedReader:
     def _read(self, most: int, together: int, timeout: float) -> list[tuple[Give, list[Message]]]:
         """Read so many messages together, and return at most `most` of each queue or slice."""
         for part in self._parts.values():
-            part.taken = 0
+            part.taken, part.run = 0, None
         runs: list[tuple[Give, list[Message]]] = []
-        count = 0
-        for give, messages in self._reader.take(together, timeout):
-            count += len(messages)
-            partition = self._partitions.get(give.queue)
-            if partition is not None:
-                self._cut(partition, messages, runs, most)
-                continue
-            if len(messages) > most:
-                self._reader.set_back([(give, messages[most].offset() or 0)])
-                messages = messages[:most]
-            runs.append((give, messages))
+        count = self._read_some(min(together, AT_ONCE), most, timeout, runs)
+        asked = min(together, AT_ONCE)
+        # Not after a slice is full, or something has moved: what is read then would have to be read again.
+        while asked == count < together and not (self._displaced or self._reader.moves or self.moves):
+            wanted = min(together - count, AT_ONCE)
+            count, asked = count + self._read_some(wanted, most, 0, runs), asked + wanted
         if count < together:
             self._tell()
         elif self._parts:
             share = max(part.taken for part in self._parts.values()) / count
             self._share = max(share, SHARE_KEPT * self._share + (1 - SHARE_KEPT) * share, 1 / 64)
         return runs
+
+    def _read_some(self, count: int, most: int, timeout: float, runs: list[tuple[Give, list[Message]]]) -> int:
+        """Read so many messages, and add them to the runs of their queues and slices; return how many there were."""
+        read = 0
+        for give, messages in self._reader.take(count, timeout):
+            read += len(messages)
+            partition = self._partitions.get(give.queue)
+            if partition is not None:
+                self._cut(partition, messages, runs, most)
+                continue
+            room = most - sum(len(some) for other, some in runs if other is give)
+            if len(messages) > room:
+                self._reader.set_back([(give, messages[room].offset() or 0)])
+                read -= len(messages) - room
+                messages = messages[:room]
+            if messages:
+                runs.append((give, messages))
+        return read
 
     def _tell(self) -> None:
         """Let the caller know all positions."""
@@ -340,14 +397,23 @@ class SlicedReader:
             if fresh and part.done:
                 fresh = self._without_done(part, fresh)
             if fresh:
-                runs.append((part.give, fresh))
-                part.taken += len(fresh)
-                part.told = (fresh[-1].offset() or 0) + 1
+                self._hand_out(part, fresh, runs)
             if part.told < part.position:
                 self._untold.add(partition)
                 if part.position - part.told >= TELL_AFTER:
                     part.told = part.position
                     self.moves.append(Move(part.give, part.position))
+
+    @staticmethod
+    def _hand_out(part: _Slice, messages: list[Message], runs: list[tuple[Give, list[Message]]]) -> None:
+        """Add messages to the run of their slice."""
+        if part.run is None:
+            part.run = messages
+            runs.append((part.give, messages))
+        else:
+            part.run += messages
+        part.taken += len(messages)
+        part.told = (messages[-1].offset() or 0) + 1
 
     def _distribute(self, partition: _Partition, messages: list[Message]) -> None:
         """Add each message to the fresh ones of its slice, if this consumer has it; the hash is that of `slice_of`."""
@@ -364,8 +430,7 @@ class SlicedReader:
         found: list[Any] = list(map(Message.key, messages))
         if None in found:
             found = list(map(key_of, messages))
-        ratio, shift = GOLDEN_RATIO, 33 - slices.bit_length()
-        places = [(crc * ratio & 0xFFFF_FFFF) >> shift for crc in map(crc32, found)]
+        places = self._places[slices].of(found)
         others: list[Message] = []
         adds = [others.append if part is None else part.fresh.append for part in table]
         for place, message in zip(places, messages, strict=True):

@@ -5,7 +5,7 @@ shares as (
     select
         group_id,
         coalesce(client_id, 'nobody') as owner,
-        {{ listed("topic || '-' || queue_id", 'topic, broker, queue_id') }} as queues
+        {{ listed(queue_name(), 'topic, broker, queue_id, slice') }} as queues
     from owned
     group by group_id, client_id
 ),

@@ -5,6 +5,7 @@ final as (
     select
         era,
         seq,
+        slice,
         owned_from,
         owned_to,
         owned_s,

@@ -10,6 +10,7 @@ final as (
         moment.at,
         timeline.group_id,
         timeline.queue_id,
+        timeline.slice,
         coalesce(timeline.client_id, 'nobody') as owner,
         timeline.owned_from
     from timeline
@@ -17,4 +18,4 @@ final as (
     where timeline.topic = 'orders'
 )
 
-select * from final order by group_id, queue_id
+select * from final order by group_id, queue_id, slice

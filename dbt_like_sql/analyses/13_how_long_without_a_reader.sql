@@ -17,7 +17,7 @@ periods as (
 final as (
     select
         periods.group_id,
-        count(distinct (periods.topic, periods.broker, periods.queue_id)) as queues,
+        count(distinct (periods.topic, periods.broker, periods.queue_id, periods.slice)) as queues,
         sum(case when periods.client_id is null then periods.lasts_s else 0 end) as unowned_queue_s,
         -- A killed member owned its queues until its session ended, but did not read them.
         sum(coalesce(periods.silent_s, 0)) as silent_queue_s,
@@ -27,7 +27,7 @@ final as (
             2
         ) as without_reader_percent
     from periods
-    where not (periods.how = 'removed' and periods.client_id is null)
+    where not ({{ is_gone('periods') }})
     group by periods.group_id
 )
 

@@ -1,6 +1,7 @@
 -- How large was the lag of each group on each day?
 --
--- The percentiles are of the time: for half of `observed_s`, the lag was at most lag_p50_messages.
+-- The percentiles are of the time: for half of `observed_s`, the lag was at most lag_p50_messages. The lag of a partition
+-- that is cut is here the mean of its slices.
 with offsets as (select * from {{ source('ledger', 'offsets') }}),
 
 end_offsets as (select * from {{ source('ledger', 'end_offsets') }}),
@@ -11,14 +12,24 @@ clock as (select max(at_ms) as as_of_ms from events),
 
 days as (select distinct at_ms - at_ms % 86400000 as day_ms from events),
 
-consumed as (select distinct group_id, topic, broker, queue_id from offsets where mode = 'clustering'),
+consumed as (select distinct group_id, topic, broker, queue_id, slice from offsets where mode = 'clustering'),
 
 said as (
-    select group_id, topic, broker, queue_id, at_ms, committed_offset, null as end_offset, null as first_offset
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        slice,
+        at_ms,
+        -- An offset that was deleted has no lag.
+        case when deleted then 9223372036854775807 else committed_offset end as committed_offset,
+        null as end_offset,
+        null as first_offset
     from offsets
     where mode = 'clustering'
     union all
-    select group_id, topic, broker, queue_id, at_ms, null as committed_offset, end_offset, first_offset
+    select group_id, topic, broker, queue_id, slice, at_ms, null as committed_offset, end_offset, first_offset
     from end_offsets
     inner join consumed using (topic, broker, queue_id)
 ),
@@ -29,12 +40,13 @@ changes as (
         topic,
         broker,
         queue_id,
+        slice,
         at_ms,
         max(committed_offset) as committed_offset,
         max(end_offset) as end_offset,
         max(first_offset) as first_offset
     from said
-    group by group_id, topic, broker, queue_id, at_ms
+    group by group_id, topic, broker, queue_id, slice, at_ms
 ),
 
 known as (
@@ -43,6 +55,7 @@ known as (
         topic,
         broker,
         queue_id,
+        slice,
         at_ms,
         max_by(committed_offset, case when committed_offset is not null then at_ms end)
             over until_then as committed_offset,
@@ -50,7 +63,7 @@ known as (
         max_by(first_offset, case when first_offset is not null then at_ms end) over until_then as first_offset
     from changes
     window until_then as (
-        partition by group_id, topic, broker, queue_id
+        partition by group_id, topic, broker, queue_id, slice
         order by at_ms
         rows between unbounded preceding and current row
     )
@@ -59,7 +72,8 @@ known as (
 behind as (
     select
         *,
-        greatest(end_offset - greatest(committed_offset, coalesce(first_offset, 0)), 0) as lag_messages
+        greatest(end_offset - greatest(committed_offset, coalesce(first_offset, 0)), 0)
+        / coalesce(cast(split_part(slice, '/', 2) as int), 1) as lag_messages
     from known
     where committed_offset is not null and end_offset is not null
 ),
@@ -70,7 +84,7 @@ grows as (
         group_id,
         at_ms,
         lag_messages - coalesce(
-            lag(lag_messages) over (partition by group_id, topic, broker, queue_id order by at_ms), 0
+            lag(lag_messages) over (partition by group_id, topic, broker, queue_id, slice order by at_ms), 0
         ) as by_messages
     from behind
     union all

@@ -21,6 +21,7 @@ consumed as (
         offsets.topic,
         offsets.broker,
         offsets.queue_id,
+        offsets.slice,
         max(offsets.committed_offset)
         - coalesce(
             max(case when offsets.at_ms <= window_of.since_ms then offsets.committed_offset end),
@@ -29,7 +30,7 @@ consumed as (
     from offsets
     cross join window_of
     where offsets.mode = 'clustering'
-    group by offsets.group_id, offsets.topic, offsets.broker, offsets.queue_id
+    group by offsets.group_id, offsets.topic, offsets.broker, offsets.queue_id, offsets.slice
 ),
 
 produced as (
@@ -47,18 +48,38 @@ produced as (
     group by end_offsets.topic, end_offsets.broker, end_offsets.queue_id
 ),
 
-summed as (
+-- A partition is behind as far as the one of its slices that is furthest behind; each slice has an equal part of it.
+partitions as (
     select
         lag.group_id,
-        cast(sum(lag.lag_messages) as bigint) as lag_messages,
+        lag.topic,
+        lag.broker,
+        lag.queue_id,
+        max(lag.lag_messages) as lag_messages,
         count(*) - count(lag.lag_messages) as queues_unknown,
-        1000 * sum(consumed.messages) / nullif(max(window_of.as_of_ms - window_of.since_ms), 0) as consumed_per_s,
-        1000 * sum(produced.messages) / nullif(max(window_of.as_of_ms - window_of.since_ms), 0) as produced_per_s
+        avg(consumed.messages) as messages
     from lag
+    left join consumed
+        on
+            lag.group_id = consumed.group_id
+            and lag.topic = consumed.topic
+            and lag.broker = consumed.broker
+            and lag.queue_id = consumed.queue_id
+            and lag.slice is not distinct from consumed.slice
+    group by lag.group_id, lag.topic, lag.broker, lag.queue_id, lag.client_id
+),
+
+summed as (
+    select
+        partitions.group_id,
+        cast(sum(partitions.lag_messages) as bigint) as lag_messages,
+        cast(sum(partitions.queues_unknown) as bigint) as queues_unknown,
+        1000 * sum(partitions.messages) / nullif(max(window_of.as_of_ms - window_of.since_ms), 0) as consumed_per_s,
+        1000 * sum(produced.messages) / nullif(max(window_of.as_of_ms - window_of.since_ms), 0) as produced_per_s
+    from partitions
     cross join window_of
-    left join consumed using (group_id, topic, broker, queue_id)
     left join produced using (topic, broker, queue_id)
-    group by lag.group_id
+    group by partitions.group_id
 ),
 
 final as (

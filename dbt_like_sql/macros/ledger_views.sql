@@ -5,7 +5,11 @@
 
 
 {#- Condition of the hand-overs that the previous owner did not cause. -#}
-{% macro is_abrupt() %}how not in ('first', 'released', 'unregistered', 'removed'){% endmacro %}
+{% macro is_abrupt() %}how not in ('first', 'released', 'unregistered', 'removed', 'cut'){% endmacro %}
+
+
+{#- Slice of a structure with the fields of a queue, as the column `slice` has it. -#}
+{% macro slice_of(queue) %}case when {{ queue }}.slices > 1 then concat(coalesce({{ queue }}.slice, 0), '/', {{ queue }}.slices) end{% endmacro %}
 
 
 {#- Views of the ledger: name -> comments and query, as `create view NAME` expects them. -#}
@@ -125,9 +129,10 @@ select * from final
 {%- do found.update({'end_offsets': definition}) -%}
 
 {%- set definition -%}
-(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'owner; null if no member owns the queue', `epoch` comment 'epoch of the group at the change of owner', `from_ms` comment 'log time at which the ownership begins (epoch ms)', `from_at` comment 'log time at which the ownership begins (UTC)', `previous_client_id` comment 'previous owner; null if the queue never had one', `how` comment 'how the queue became free: first, released, unregistered, died, expired, ...', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1') comment 'A queue of a group, and its owner now.' as
-select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `epoch`, `from_ms`, case when `from_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`from_ms`) end as from_at, `previous_client_id`, `how`, `shard`, `era`, `seq` from (
--- Who owns which queue now?  One row per (group_id, topic, broker, queue_id); client_id is null if no member owns it.
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `slice` comment 'slice of the partition: 5/8 is slice 5 (from 0) of 8; null if the partition is not cut', `client_id` comment 'owner; null if no member owns the queue', `epoch` comment 'epoch of the group at the change of owner', `from_ms` comment 'log time at which the ownership begins (epoch ms)', `from_at` comment 'log time at which the ownership begins (UTC)', `previous_client_id` comment 'previous owner; null if the queue never had one', `how` comment 'how the queue became free: first, released, unregistered, died, expired, ...', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1') comment 'A queue of a group, and its owner now.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `slice`, `client_id`, `epoch`, `from_ms`, case when `from_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`from_ms`) end as from_at, `previous_client_id`, `how`, `shard`, `era`, `seq` from (
+-- Who owns which queue now?  One row per (group_id, topic, broker, queue_id, slice); client_id is null if no
+-- member owns it.  Of a partition whose number of slices has changed, only the present queues have rows.
 --
 -- A new era of a shard begins without owners, so decisions of earlier eras do not count.
 with newest_eras as (
@@ -142,7 +147,7 @@ ranked as (
     select
         assignments.*,
         row_number() over (
-            partition by group_id, topic, broker, queue_id
+            partition by group_id, topic, broker, queue_id, slice
             order by assignments.era desc, assignments.seq desc
         ) as nth_newest
     from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.assignments) as assignments
@@ -156,6 +161,7 @@ final as (
         topic,
         broker,
         queue_id,
+        slice,
         client_id,
         epoch,
         from_ms,
@@ -165,7 +171,7 @@ final as (
         era,
         seq
     from ranked
-    where nth_newest = 1
+    where nth_newest = 1 and how <> 'cut'
 )
 
 select * from final
@@ -174,11 +180,11 @@ select * from final
 {%- do found.update({'current_assignments': definition}) -%}
 
 {%- set definition -%}
-(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'client that committed, or that owned the queue at a reset; empty if nobody owned it', `committed_offset` comment 'offset of the next message to consume', `epoch` comment 'epoch in which the client committed', `at_ms` comment 'log time of the commit (epoch ms)', `log_time` comment 'log time of the commit (UTC)', `reset_by` comment 'operator or `route` that reset the offset; null for a commit', `mode` comment 'clustering: the offset of the group; broadcasting: the offset of this client alone', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1') comment 'A queue of a group, and its committed offset now; in a broadcasting group, one row per client.' as
-select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `committed_offset`, `epoch`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `reset_by`, `mode`, `shard`, `era`, `seq` from (
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `slice` comment 'slice of the partition: 5/8 is slice 5 (from 0) of 8; null if the partition is not cut', `client_id` comment 'client that committed, or that owned the queue at a reset; empty if nobody owned it', `committed_offset` comment 'offset of the next message to consume', `epoch` comment 'epoch in which the client committed', `at_ms` comment 'log time of the commit (epoch ms)', `log_time` comment 'log time of the commit (UTC)', `reset_by` comment 'operator or `route` that reset the offset; null for a commit', `mode` comment 'clustering: the offset of the group; broadcasting: the offset of this client alone', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the decision in its shard, from 1') comment 'A queue of a group, and its committed offset now; in a broadcasting group, one row per client.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `slice`, `client_id`, `committed_offset`, `epoch`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `reset_by`, `mode`, `shard`, `era`, `seq` from (
 -- What is the committed offset of each queue?
 --
--- A clustering group has one row per (group_id, topic, broker, queue_id).  The clients of a broadcasting group have
+-- A clustering group has one row per (group_id, topic, broker, queue_id, slice).  The clients of a broadcasting group have
 -- their own offsets: one row per (group_id, client_id, topic, broker, queue_id).  Offsets that were deleted, also with
 -- their group, have none.
 with ranked as (
@@ -192,6 +198,7 @@ with ranked as (
                 topic,
                 broker,
                 queue_id,
+                slice,
                 case when mode = 'broadcasting' then client_id end
             order by era desc, seq desc
         ) as newest
@@ -213,6 +220,7 @@ final as (
         ranked.topic,
         ranked.broker,
         ranked.queue_id,
+        ranked.slice,
         ranked.client_id,
         ranked.committed_offset,
         ranked.epoch,
@@ -464,8 +472,8 @@ left join causes
 {%- do found.update({'wakes': definition}) -%}
 
 {%- set definition -%}
-(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'owner that expired', `instance_id` comment 'its instance', `to_client_id` comment 'new owner; null if there is none', `silent_ms` comment 'time from the last heartbeat of the owner to its expiration, by the shard\'s clock (ms)', `heard_ms` comment 'log time of that heartbeat (epoch ms); later if the shard\'s clock stood still meanwhile', `heard_at` comment 'log time of that heartbeat (UTC); later if the shard\'s clock stood still meanwhile', `returned_ms` comment 'log time at which the instance sent another record (epoch ms); null if it never did', `returned_at` comment 'log time at which the instance sent another record (UTC); null if it never did', `at_ms` comment 'log time of the hand-over (epoch ms)', `log_time` comment 'log time of the hand-over (UTC)', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the hand-over in its shard') comment 'A queue whose owner expired: how long nobody had read it before it was handed over.' as
-select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `instance_id`, `to_client_id`, `silent_ms`, `heard_ms`, case when `heard_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`heard_ms`) end as heard_at, `returned_ms`, case when `returned_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`returned_ms`) end as returned_at, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `shard`, `era`, `seq` from (
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `slice` comment 'slice of the partition: 5/8 is slice 5 (from 0) of 8; null if the partition is not cut', `client_id` comment 'owner that expired', `instance_id` comment 'its instance', `to_client_id` comment 'new owner; null if there is none', `silent_ms` comment 'time from the last heartbeat of the owner to its expiration, by the shard\'s clock (ms)', `heard_ms` comment 'log time of that heartbeat (epoch ms); later if the shard\'s clock stood still meanwhile', `heard_at` comment 'log time of that heartbeat (UTC); later if the shard\'s clock stood still meanwhile', `returned_ms` comment 'log time at which the instance sent another record (epoch ms); null if it never did', `returned_at` comment 'log time at which the instance sent another record (UTC); null if it never did', `at_ms` comment 'log time of the hand-over (epoch ms)', `log_time` comment 'log time of the hand-over (UTC)', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the hand-over in its shard') comment 'A queue whose owner expired: how long nobody had read it before it was handed over.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `slice`, `client_id`, `instance_id`, `to_client_id`, `silent_ms`, `heard_ms`, case when `heard_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`heard_ms`) end as heard_at, `returned_ms`, case when `returned_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`returned_ms`) end as returned_at, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `shard`, `era`, `seq` from (
 -- How long did nobody read a queue before its owner expired?  One row per hand-over of such a queue.
 --
 -- A member that was killed, or cannot reach Kafka, keeps its queues until its session ends.  A fence at a later log time
@@ -478,6 +486,7 @@ with lost as (
         at_ms,
         group_id,
         queue,
+        case when queue.slices > 1 then concat(coalesce(queue.slice, 0), '/', queue.slices) end as slice,
         handovers.from as client_id,
         handovers.to as to_client_id
     from ledger.handovers
@@ -531,6 +540,7 @@ final as (
         lost.queue.topic,
         lost.queue.broker,
         lost.queue.queue_id,
+        lost.slice,
         lost.client_id,
         ended.instance_id,
         lost.to_client_id,
@@ -552,8 +562,8 @@ select * from final
 {%- do found.update({'silences': definition}) -%}
 
 {%- set definition -%}
-(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'owner before', `to_client_id` comment 'new owner', `epoch` comment 'epoch of the group at the change of owner', `how` comment 'how the queue became free: first, released, unregistered, died, expired, ...', `until_ms` comment 'log time until which the owner before may have read the queue (epoch ms): an interval of heartbeats after the last one of an owner that was killed, otherwise the hand-over', `until_at` comment 'log time until which the owner before may have read the queue (UTC): an interval of heartbeats after the last one of an owner that was killed, otherwise the hand-over', `committed_offset` comment 'committed offset at the hand-over; null if none was committed', `end_offset` comment 'offset after the newest message at that time; null if it was not reported', `repeats_possible` comment 'upper bound of the messages that are read again; 0 if one of the two offsets is not known', `at_ms` comment 'log time of the hand-over (epoch ms)', `log_time` comment 'log time of the hand-over (UTC)', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the hand-over in its shard') comment 'A hand-over of a queue whose owner had not released it, and how many messages the new owner may read again.' as
-select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `to_client_id`, `epoch`, `how`, `until_ms`, case when `until_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`until_ms`) end as until_at, `committed_offset`, `end_offset`, `repeats_possible`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `shard`, `era`, `seq` from (
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `slice` comment 'slice of the partition: 5/8 is slice 5 (from 0) of 8; null if the partition is not cut', `client_id` comment 'owner before', `to_client_id` comment 'new owner', `epoch` comment 'epoch of the group at the change of owner', `how` comment 'how the queue became free: first, released, unregistered, died, expired, ...', `until_ms` comment 'log time until which the owner before may have read the queue (epoch ms): an interval of heartbeats after the last one of an owner that was killed, otherwise the hand-over', `until_at` comment 'log time until which the owner before may have read the queue (UTC): an interval of heartbeats after the last one of an owner that was killed, otherwise the hand-over', `committed_offset` comment 'committed offset at the hand-over; null if none was committed', `end_offset` comment 'offset after the newest message at that time; null if it was not reported', `repeats_possible` comment 'upper bound of the messages that are read again; 0 if one of the two offsets is not known', `at_ms` comment 'log time of the hand-over (epoch ms)', `log_time` comment 'log time of the hand-over (UTC)', `shard` comment 'shard that made the decision: topic-partition.era, such as groups-3.1', `era` comment 'era of the shard, as a number; (era, seq) is the order of decisions', `seq` comment 'number of the hand-over in its shard') comment 'A hand-over of a queue whose owner had not released it, and how many messages the new owner may read again.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `slice`, `client_id`, `to_client_id`, `epoch`, `how`, `until_ms`, case when `until_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`until_ms`) end as until_at, `committed_offset`, `end_offset`, `repeats_possible`, `at_ms`, case when `at_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`at_ms`) end as log_time, `shard`, `era`, `seq` from (
 -- How many messages may the new owner of a queue read again?  One row per hand-over that the old owner did not cause.
 --
 -- The number is a bound: an owner that was killed read nothing later than one interval of heartbeats after its last one,
@@ -569,13 +579,14 @@ with moved as (
         queue.topic as topic,
         queue.broker as broker,
         queue.queue_id as queue_id,
+        case when queue.slices > 1 then concat(coalesce(queue.slice, 0), '/', queue.slices) end as slice,
         handovers.from as client_id,
         handovers.to as to_client_id,
         epoch,
         how
     from ledger.handovers
     where
-        how not in ('first', 'released', 'unregistered', 'removed')
+        how not in ('first', 'released', 'unregistered', 'removed', 'cut')
         and handovers.from is not null
         and handovers.to is not null
 ),
@@ -630,6 +641,7 @@ advances as (
         topic,
         broker,
         queue_id,
+        slice,
         committed_offset
     from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.offsets) as offsets
     where group_id in (select moved.group_id from moved)
@@ -642,6 +654,7 @@ advances as (
         topic,
         broker,
         queue_id,
+        slice,
         null as committed_offset
     from moved
 ),
@@ -651,7 +664,7 @@ committed as (
         shard,
         seq,
         max_by(committed_offset, case when committed_offset is not null then (era, seq) end) over (
-            partition by group_id, topic, broker, queue_id
+            partition by group_id, topic, broker, queue_id, slice
             order by era, seq
             rows between unbounded preceding and current row
         ) as committed_offset
@@ -721,6 +734,7 @@ final as (
         lived.topic,
         lived.broker,
         lived.queue_id,
+        lived.slice,
         lived.client_id,
         lived.to_client_id,
         lived.epoch,
@@ -811,9 +825,12 @@ select * from final
 {%- do found.update({'member_changes': definition}) -%}
 
 {%- set definition -%}
-(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `client_id` comment 'client of a broadcasting group; null in a clustering group, which shares offsets', `committed_offset` comment 'offset of the next message to consume; null if none was ever committed', `end_offset` comment 'offset after the newest message of the queue, in the newest report', `lag_messages` comment 'messages that exist and are not consumed; null if that is not known', `lag_ms` comment 'age of the oldest message that is not consumed (ms); 0 if there is none, null if not known', `committed_ms` comment 'log time of the last commit (epoch ms); null if there was none', `committed_at` comment 'log time of the last commit (UTC); null if there was none', `as_of_ms` comment 'newest log time in the tables (epoch ms)', `as_of` comment 'newest log time in the tables (UTC)') comment 'A queue of a group, and how far the group is behind; in a broadcasting group, one row per client.' as
-select `group_id`, `topic`, `broker`, `queue_id`, `client_id`, `committed_offset`, `end_offset`, `lag_messages`, `lag_ms`, `committed_ms`, case when `committed_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`committed_ms`) end as committed_at, `as_of_ms`, case when `as_of_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`as_of_ms`) end as as_of from (
--- How far behind is each group?  One row per (group_id, topic, broker, queue_id, client_id).
+(`group_id` comment 'name of the consumer group', `topic` comment 'name of the topic', `broker` comment 'broker of a queue; empty for Kafka', `queue_id` comment 'number of the queue in its topic, from 0', `slice` comment 'slice of the partition: 5/8 is slice 5 (from 0) of 8; null if the partition is not cut', `client_id` comment 'client of a broadcasting group; null in a clustering group, which shares offsets', `committed_offset` comment 'offset of the next message to consume; null if none was ever committed', `end_offset` comment 'offset after the newest message of the queue, in the newest report', `lag_messages` comment 'messages that exist and are not consumed; null if that is not known', `lag_ms` comment 'age of the oldest message that is not consumed (ms); 0 if there is none, null if not known', `committed_ms` comment 'log time of the last commit (epoch ms); null if there was none', `committed_at` comment 'log time of the last commit (UTC); null if there was none', `as_of_ms` comment 'newest log time in the tables (epoch ms)', `as_of` comment 'newest log time in the tables (UTC)') comment 'A queue of a group, and how far the group is behind; in a broadcasting group, one row per client.' as
+select `group_id`, `topic`, `broker`, `queue_id`, `slice`, `client_id`, `committed_offset`, `end_offset`, `lag_messages`, `lag_ms`, `committed_ms`, case when `committed_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`committed_ms`) end as committed_at, `as_of_ms`, case when `as_of_ms` between -62135596800000 and 253402300799999 then timestamp_millis(`as_of_ms`) end as as_of from (
+-- How far behind is each group?  One row per (group_id, topic, broker, queue_id, slice, client_id).
+--
+-- A slice is behind by the messages of its whole partition above its committed offset, so this is an upper bound: some of
+-- them are in other slices.  A partition is behind as far as the slice with the lowest offset: do not add slices up.
 --
 -- client_id is null unless the group broadcasts: then each client has offsets of its own.  "Now" is the newest log time
 -- in the tables.  Messages that were deleted unread are no lag.  lag_ms is the age of the oldest report of an end offset
@@ -839,6 +856,7 @@ committed as (
         topic,
         broker,
         queue_id,
+        slice,
         case when mode = 'broadcasting' then client_id end as client_id,
         committed_offset,
         at_ms as committed_ms
@@ -849,11 +867,18 @@ committed as (
         current_assignments.topic,
         current_assignments.broker,
         current_assignments.queue_id,
+        current_assignments.slice,
         null as client_id,
         null as committed_offset,
         null as committed_ms
     from ledger.current_assignments
-    left join ledger.current_offsets using (group_id, topic, broker, queue_id)
+    left join ledger.current_offsets
+        on
+            current_assignments.group_id = current_offsets.group_id
+            and current_assignments.topic = current_offsets.topic
+            and current_assignments.broker = current_offsets.broker
+            and current_assignments.queue_id = current_offsets.queue_id
+            and current_assignments.slice is not distinct from ledger.current_offsets.slice
     where current_assignments.client_id is not null and current_offsets.committed_offset is null
 ),
 
@@ -877,12 +902,13 @@ waiting as (
         behind.topic,
         behind.broker,
         behind.queue_id,
+        behind.slice,
         behind.client_id,
         min(end_offsets.at_ms) as since_ms
     from behind
     inner join ledger.end_offsets using (topic, broker, queue_id)
     where behind.lag_messages > 0 and end_offsets.end_offset > behind.unread_offset
-    group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.client_id
+    group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.slice, behind.client_id
 ),
 
 final as (
@@ -891,6 +917,7 @@ final as (
         behind.topic,
         behind.broker,
         behind.queue_id,
+        behind.slice,
         behind.client_id,
         behind.committed_offset,
         behind.end_offset,
@@ -906,6 +933,7 @@ final as (
             and behind.topic = waiting.topic
             and behind.broker = waiting.broker
             and behind.queue_id = waiting.queue_id
+            and behind.slice is not distinct from waiting.slice
             and coalesce(behind.client_id, '') = coalesce(waiting.client_id, '')
 )
 
@@ -923,8 +951,8 @@ select * from final
     {{- return({
         'events': 'select cast(null as string) as topic, cast(null as int) as partition, cast(null as bigint) as offset, cast(null as bigint) as at_ms, cast(null as binary) as key, cast(null as binary) as value, cast(null as string) as type where false',
         'decisions': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as string) as kind, cast(null as string) as group_id, cast(null as string) as client_id, cast(null as bigint) as at_ms, cast(null as struct<topic:string,partition:bigint,offset:bigint>) as cause, cast(null as bigint) as published_ms, cast(null as int) as partition, cast(null as string) as json where false',
-        'assignments': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as client_id, cast(null as bigint) as epoch, cast(null as bigint) as from_ms, cast(null as string) as previous_client_id, cast(null as string) as how where false',
-        'offsets': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as client_id, cast(null as bigint) as committed_offset, cast(null as bigint) as epoch, cast(null as bigint) as at_ms, cast(null as string) as reset_by, cast(null as string) as mode, cast(null as boolean) as deleted where false',
+        'assignments': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as slice, cast(null as string) as client_id, cast(null as bigint) as epoch, cast(null as bigint) as from_ms, cast(null as string) as previous_client_id, cast(null as string) as how where false',
+        'offsets': 'select cast(null as string) as shard, cast(null as bigint) as seq, cast(null as int) as partition, cast(null as string) as group_id, cast(null as string) as topic, cast(null as string) as broker, cast(null as int) as queue_id, cast(null as string) as slice, cast(null as string) as client_id, cast(null as bigint) as committed_offset, cast(null as bigint) as epoch, cast(null as bigint) as at_ms, cast(null as string) as reset_by, cast(null as string) as mode, cast(null as boolean) as deleted where false',
         'snapshots': 'select cast(null as string) as topic, cast(null as int) as partition, cast(null as bigint) as offset, cast(null as bigint) as era, cast(null as bigint) as version, cast(null as bigint) as at_ms, cast(null as binary) as body, cast(null as string) as row_hash where false',
         'divergences': 'select cast(null as bigint) as partition, cast(null as bigint) as offset, cast(null as string) as shard, cast(null as bigint) as seq, cast(null as bigint) as published_ms, cast(null as string) as writer, cast(null as string) as kept_writer, cast(null as string) as json where false',
         'chain': 'select cast(null as string) as table_name, cast(null as bigint) as number, cast(null as string) as kind, cast(null as bigint) as at_ms, cast(null as bigint) as rows, cast(null as string) as positions, cast(null as string) as rows_hash, cast(null as string) as reason, cast(null as string) as line_hash where false',

@@ -18,6 +18,7 @@ told as (
         topic,
         broker,
         queue_id,
+        slice,
         to_client_id as owner,
         cast(null as string) as committed_by,
         true as is_handover
@@ -31,6 +32,7 @@ told as (
         topic,
         broker,
         queue_id,
+        slice,
         cast(null as string) as owner,
         client_id as committed_by,
         false as is_handover
@@ -44,17 +46,17 @@ beside_the_owner as (
         -- Without `coalesce`, DuckDB would skip the hand-overs to nobody.
         nullif(
             max_by(coalesce(owner, ''), case when is_handover then (era, seq) end) over (
-                partition by group_id, topic, broker, queue_id
+                partition by group_id, topic, broker, queue_id, slice
                 order by era, seq
             ),
             ''
         ) as owner_then,
         max_by(era, case when is_handover then (era, seq) end) over (
-            partition by group_id, topic, broker, queue_id
+            partition by group_id, topic, broker, queue_id, slice
             order by era, seq
         ) as owner_era,
         max_by(seq, case when is_handover then (era, seq) end) over (
-            partition by group_id, topic, broker, queue_id
+            partition by group_id, topic, broker, queue_id, slice
             order by era, seq
         ) as owner_seq
     from told

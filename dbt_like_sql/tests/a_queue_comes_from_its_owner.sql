@@ -24,11 +24,12 @@ linked as (
     select
         *,
         lag(to_client_id) over before_it as last_to,
-        lag(coalesce(to_client_id, from_client_id)) over before_it as last_owner,
+        -- A queue that other slices have replaced begins again if it comes back.
+        lag(case when how <> 'cut' then coalesce(to_client_id, from_client_id) end) over before_it as last_owner,
         lag(seq) over before_it as last_seq,
         lag(era) over before_it as last_era
     from handovers
-    window before_it as (partition by group_id, topic, broker, queue_id order by era, seq)
+    window before_it as (partition by group_id, topic, broker, queue_id, slice order by era, seq)
 ),
 
 final as (
@@ -55,7 +56,8 @@ final as (
     where
         not (from_client_id is not distinct from last_owner or (from_client_id is null and linked.era > linked.last_era))
         or ((how = 'first') <> (from_client_id is null))
-        or (to_client_id is null and last_to is null)
+        or (to_client_id is null and last_to is null and how <> 'cut')
+        or (how = 'cut' and (to_client_id is not null or last_to is not null))
 )
 
 select * from final

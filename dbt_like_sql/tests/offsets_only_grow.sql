@@ -21,7 +21,7 @@ beside_the_last as (
         lag(era) over before_it as last_era,
         lag(seq) over before_it as last_seq
     from offsets
-    window before_it as (partition by group_id, topic, broker, queue_id, offset_owner order by era, seq)
+    window before_it as (partition by group_id, topic, broker, queue_id, slice, offset_owner order by era, seq)
 ),
 
 final as (

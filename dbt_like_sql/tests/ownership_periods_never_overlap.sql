@@ -20,6 +20,7 @@ beside_the_last as (
             timeline.topic,
             timeline.broker,
             timeline.queue_id,
+            timeline.slice,
             decisions.cause_topic,
             decisions.cause_partition
         order by timeline.era, timeline.seq

@@ -19,6 +19,7 @@ final as (
         or assignments.topic <> timeline.topic
         or assignments.broker <> timeline.broker
         or assignments.queue_id <> timeline.queue_id
+        or assignments.slice is distinct from timeline.slice
         or assignments.client_id is distinct from timeline.client_id
         or assignments.previous_client_id is distinct from timeline.previous_client_id
         or assignments.epoch <> timeline.epoch

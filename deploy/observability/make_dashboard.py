@@ -108,6 +108,15 @@ ROWS: dict[str, list[Panel]] = {
             },
         ),
         Panel(
+            "Lag per slice, the 20 largest",
+            "short",
+            {
+                "{{group}} {{topic}}-{{partition}}/{{slice}}": "topk(20, max by (group, topic, partition, slice) "
+                '(wakeroll_slice_lag_messages{group=~"$group"}))'
+            },
+            "Messages of all slices of a partition above the committed offset of one; only of partitions that are cut.",
+        ),
+        Panel(
             "Consumed messages per second",
             "none",
             {

@@ -82,6 +82,7 @@ def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str, leader_epoch
         The owner, if it must be sent its assignment.
     """
     group = turn.group
+    slicing.note(group, queue)  # a part of a queue, of which others have other parts, may have a number of its own
     if queue.topic in group.sliced:
         slicing.drop(turn, [other for other in slicing.overlapping(group, queue) if other in group.offsets], why, by)
         group.done.pop(queue, None)

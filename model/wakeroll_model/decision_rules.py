@@ -132,7 +132,8 @@ class OwnershipRule(DecisionRule):
     """A queue has at most one owner: hand-overs form a chain, and assignments agree with it.
 
     - The `from` of a hand-over is the queue's owner, or its last one if it is free.
-    - A hand-over changes something: a free queue is assigned, an owned one is freed or passed on.
+    - A hand-over changes something: a free queue is assigned, an owned one is freed or passed on. A free queue may be
+      `cut`, once: other slices have its messages, and it never had an owner if it comes back.
     - An assignment lists the queues that its client owns, with the epochs of their hand-overs; others are in `revoke`.
     - A reset assigns the queue to its owner again, in its own epoch.
     - No two slices that have messages in common have owners.
@@ -157,7 +158,7 @@ class OwnershipRule(DecisionRule):
             held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, before)
             yield from _about(decision, f" of {decision.queue}", _wrong_in_chain(held, decision))
             yield from _about(decision, f" of {decision.queue}", self._wrong_beside(decision))
-            owner = decision.to or decision.from_
+            owner = None if decision.how == "cut" else decision.to or decision.from_
             claimed = decision.how == "first"
             groups[decision.group_id][decision.queue] = _LastHandover(decision.to, owner, decision.epoch, claimed)
         elif isinstance(decision, Offset) and decision.reset_by == BY_THE_SLICES:
@@ -383,7 +384,8 @@ def _about(decision: AnyDecision, of: str, wrongs: Iterable[str]) -> Iterator[Vi
 
 def _before(handover: Handover) -> _LastHandover:
     """Return the state that the first known hand-over of a queue agrees with; the ones before it were deleted."""
-    return _LastHandover(owner=handover.from_ if handover.to is None else None, last_owner=handover.from_)
+    is_freed = handover.to is None and handover.how != "cut"
+    return _LastHandover(owner=handover.from_ if is_freed else None, last_owner=handover.from_)
 
 
 def _wrong_in_chain(held: _LastHandover, handover: Handover) -> Iterator[str]:
@@ -393,7 +395,10 @@ def _wrong_in_chain(held: _LastHandover, handover: Handover) -> Iterator[str]:
     if (handover.how == "first") != (handover.from_ is None):
         yield f"`how` is {handover.how}, but `from` is {handover.from_}"
     # Only a queue that was freed in between may go to the same client again, as to another instance of it.
-    if handover.to == held.owner and (handover.to is None or handover.how == "eager"):
+    if handover.how == "cut":
+        if held.owner is not None or handover.to is not None:
+            yield f"`how` is cut, from owner {held.owner} to {handover.to}; expected a free queue that stays free"
+    elif handover.to == held.owner and (handover.to is None or handover.how == "eager"):
         yield f"the owner stays {held.owner}; expected another one"
 
 

@@ -29,8 +29,8 @@ HeldMs = Annotated[int, Meta(description="time that the pull was held, by the sh
 Kind = Literal[
     "assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "failed", "wake", "rejected"
 ]
-How = Literal["first", "released", "unregistered", "died", "expired", "timeout", "eager", "removed", "gone"]
-ORDERLY: Collection[How] = ("first", "released", "unregistered", "removed")
+How = Literal["first", "released", "unregistered", "died", "expired", "timeout", "eager", "removed", "gone", "cut"]
+ORDERLY: Collection[How] = ("first", "released", "unregistered", "removed", "cut")
 """Ways in which no owner lost the queue abruptly: it had none, its owner released it or left, or the queue is gone.
 After any other way, the next owner may read messages again that the previous one has processed and not committed."""
 Trigger = Literal[

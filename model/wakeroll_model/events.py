@@ -306,6 +306,16 @@ class Reset(Event, frozen=True, kw_only=True, tag="reset"):
     by: OperatorName
 
 
+TopicSlices = Annotated[
+    dict[TopicName, Slices],
+    Meta(
+        min_length=1,
+        max_length=config.MAX_SLICED_TOPICS,
+        description="topic -> number of slices of each of its partitions; unnamed topics keep theirs",
+    ),
+]
+
+
 class Configure(Event, frozen=True, kw_only=True, tag="configure"):
     """An operator changes settings of a group; settings that the event does not name stay as they are."""
 
@@ -323,17 +333,7 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
     settle_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | UnsetType = UNSET
     revoke_timeout_ms: Duration | UnsetType = UNSET
     max_members: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
-    slices: (
-        Annotated[
-            dict[TopicName, Slices],
-            Meta(
-                min_length=1,
-                max_length=config.MAX_SLICED_TOPICS,
-                description="topic -> number of slices of each of its partitions; unnamed topics keep theirs",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    slices: TopicSlices | UnsetType = UNSET
     """Read from feature level 5 on."""
     by: Annotated[str, Meta(max_length=255, description="name of the operator, for the record")] = ""
 

@@ -10,9 +10,9 @@ FIRST = 1
 """Level of a shard whose log has no `level` record: the behaviour of release 0.1."""
 NEWEST = 5
 """Newest level that this release knows."""
-OFFERED = 4
-"""Newest level at which deployments begin, and to which `wakeroll upgrade` raises: the tables, the page and the mirror
-to Kafka's offsets do not know slices yet."""
+OFFERED = 5
+"""Level at which deployments begin, and to which `wakeroll upgrade` raises: lower than `NEWEST` while a level is not
+finished."""
 
 CHANGES: Mapping[int, str] = {
     1: "the behaviour of release 0.1",

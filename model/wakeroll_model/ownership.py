@@ -17,8 +17,10 @@ def grant(turn: Turn, queue: Queue, client_id: str, assigned_epoch: int) -> None
     group = turn.group
     assert queue not in group.owners, f"{queue} would have two owners, {group.owners[queue]} and {client_id}"
     if group.sliced:
-        _record_former(turn, queue)
+        _end_former(turn, queue)
     freed = group.freed.pop(queue, None)
+    if freed is not None and freed.how == "cut":
+        freed = None
     group.owners[queue] = client_id
     group.members[client_id].owned[queue] = assigned_epoch
     how, before = (freed.how, freed.client_id) if freed else ("first", None)
@@ -26,12 +28,20 @@ def grant(turn: Turn, queue: Queue, client_id: str, assigned_epoch: int) -> None
     record(turn, queue, freed, client_id)
 
 
-def _record_former(turn: Turn, queue: Queue) -> None:
-    """Record that queues which overlap a queue have no owner any more, before the record of its own one."""
+def _end_former(turn: Turn, queue: Queue) -> None:
+    """Record that free queues which overlap a queue are no queues any more, before the record of its own owner.
+
+    If one of them comes back later, its ownership begins again: no pause lasts from the one time to the other.
+    """
     group = turn.group
     for other in slicing.overlapping(group, queue):
+        freed = group.freed.get(other)
+        if freed is None or freed.how == "cut":
+            continue
         if other in turn.unrecorded:
-            record(turn, other, group.freed[other], None)
+            record(turn, other, freed, None)
+        group.freed[other] = Freed(freed.client_id, "cut", turn.moment.at_ms, None)
+        record(turn, other, group.freed[other], None)
 
 
 def revoke(turn: Turn, queues: Iterable[Queue]) -> Outcome:

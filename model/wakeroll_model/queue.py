@@ -23,6 +23,12 @@ Slices = Annotated[
     ),
 ]
 Slice = Annotated[int, Meta(ge=0, le=63, description="number of the slice, from 0; below `slices`")]
+SliceName = Annotated[str, Meta(pattern=r"\A([0-9]|[1-5][0-9]|6[0-3])/(2|4|8|16|32|64)\Z")]
+SliceText = Annotated[
+    SliceName | None,
+    Meta(description="slice of the partition: 5/8 is slice 5 (from 0) of 8; null if the partition is not cut"),
+]
+"""A slice as the tables have it, beside the number of its queue."""
 Room = Annotated[str, Meta(max_length=255, description="rack or machine room; empty if not known")]
 
 
@@ -49,6 +55,23 @@ class Queue(Struct, frozen=True, order=True, omit_defaults=True):
         return self if self.slices == 1 else Queue(self.topic, self.broker, self.queue_id)
 
     @property
+    def slice_text(self) -> str | None:
+        """The slice as the column `slice` has it, such as ``5/8``; None if the queue is not cut."""
+        return text_of_slice(self.slice, self.slices)
+
+    @classmethod
+    def of_columns(cls, topic: str, broker: str, queue_id: int, slice_text: str | None) -> "Queue":
+        """Return the queue that a row names by its columns `topic`, `broker`, `queue_id` and `slice`.
+
+        >>> Queue.of_columns("orders", "", 3, "5/8"), Queue.of_columns("orders", "", 3, None)
+        (Queue(orders-3/5of8), Queue(orders-3))
+        """
+        if not slice_text:
+            return cls(topic, broker, queue_id)
+        number, _, slices = slice_text.partition("/")
+        return cls(topic, broker, queue_id, int(slices), int(number))
+
+    @property
     def key(self) -> str:
         """The key of the queue's records: ``topic@queue_id``, or ``topic@broker@queue_id`` with a broker.
 
@@ -71,3 +94,16 @@ class Queue(Struct, frozen=True, order=True, omit_defaults=True):
         """Return the name for people: ``orders-3``, ``orders@broker-a-3``, or ``orders-3/5of8`` of a slice."""
         name = f"{self.topic}@{self.broker}-{self.queue_id}" if self.broker else f"{self.topic}-{self.queue_id}"
         return name if self.slices == 1 else f"{name}/{self.slice}of{self.slices}"
+
+
+def text_of_slice(number: int, slices: int) -> str | None:
+    """Return a slice as the column `slice` has it, such as ``5/8``; None if the queue is not cut."""
+    return None if slices == 1 else f"{number}/{slices}"
+
+
+def slice_sql(queue: str) -> str:
+    """Return the SQL of Spark and DuckDB for `text_of_slice` of a structure with the fields of a `Queue`.
+
+    The JSON of a decision omits them in a queue that is not cut.
+    """
+    return f"case when {queue}.slices > 1 then concat(coalesce({queue}.slice, 0), '/', {queue}.slices) end"

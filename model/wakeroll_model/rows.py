@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from wakeroll_model.chain import LineKind
 from wakeroll_model.decisions import Cause, CommitEpoch, CommittedOffset, Committer, How, Kind, ShardName
 from wakeroll_model.events import Mode
-from wakeroll_model.queue import BrokerName, ClientId, GroupId, QueueId, TopicName
+from wakeroll_model.queue import BrokerName, ClientId, GroupId, QueueId, SliceText, TopicName
 
 Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Kafka partition of the record")]
 RecordOffset = Annotated[int, Meta(ge=0, description="offset of the record in its Kafka partition")]
@@ -76,6 +76,7 @@ class AssignmentRow(Struct, frozen=True, kw_only=True):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
+    slice: SliceText = None
     client_id: Annotated[ClientId | None, Meta(description="owner from this moment on; null if nobody owns the queue")]
     epoch: ChangeEpoch
     from_ms: OwnedFromMs
@@ -93,6 +94,7 @@ class OffsetRow(Struct, frozen=True, kw_only=True):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
+    slice: SliceText = None
     client_id: Committer
     committed_offset: Annotated[CommittedOffset, Meta(ge=0)]
     epoch: Annotated[CommitEpoch, Meta(ge=-1)]

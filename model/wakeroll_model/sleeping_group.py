@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from wakeroll_model import config
+from wakeroll_model.partition_progress import PartitionProgress
 from wakeroll_model.queue import Queue
 
 UNKNOWN_MS = 15_000
@@ -34,7 +35,8 @@ class WakeRules(Struct, frozen=True, kw_only=True):
     """Limits of a sleeping group."""
 
     most_workers: int = 1
-    """Largest number of workers at a time. No more are started than there are queues with unread messages."""
+    """Largest number of workers at a time. No more are started than there are queues or slices with unread
+    messages."""
     first_backoff_ms: int = 1_000
     """Pause after a worker that failed; doubled with each further failure."""
     longest_backoff_ms: int = 300_000
@@ -86,6 +88,8 @@ class SleepingGroup:
         """Number of started workers that have not ended."""
         self._rules = rules
         self._committed: dict[Queue, int] = {}
+        self._sliced: dict[Queue, PartitionProgress] = {}
+        """Partitions that are cut into slices, or were."""
         self._unread: dict[Queue, _Unread] = {}
         self._settled: dict[Queue, _Settled] = {}
         """Queues whose rest needs no worker for now. Kafka's own records, such as those that end a transaction, are
@@ -118,7 +122,16 @@ class SleepingGroup:
         self._settled.clear()
 
     def committed(self, queue: Queue, offset: int | None, now_ms: int) -> None:
-        """Note the committed offset of a queue: the next message to consume; None if it was deleted."""
+        """Note the committed offset of a queue: the next message to consume; None if it was deleted.
+
+        Of a partition that is cut into slices, the lowest of these counts.
+        """
+        if queue.slices > 1 or queue in self._sliced:
+            progress = self._sliced.setdefault(queue.whole, PartitionProgress())
+            progress.note(queue, offset)
+            if offset is not None:  # also if another slice is behind
+                self._note_progress(queue.whole, now_ms)
+            queue, offset = queue.whole, progress.lowest
         if offset is None:
             self._committed.pop(queue, None)
             self._settled.pop(queue, None)
@@ -126,16 +139,20 @@ class SleepingGroup:
         if self._committed.get(queue) == offset:
             return
         self._committed[queue] = offset
-        self._progressed.add(queue)
+        self._note_progress(queue, now_ms)
         if queue in self._settled and offset < self._settled[queue].end:
             del self._settled[queue]
+        if queue in self._unread and offset >= self._unread[queue].end:
+            del self._unread[queue]
+
+    def _note_progress(self, queue: Queue, now_ms: int) -> None:
+        self._progressed.add(queue)
         if (unread := self._unread.get(queue)) is not None:
             unread.since_ms, unread.fruitless = now_ms, 0
-            if offset >= unread.end:
-                del self._unread[queue]
 
     def forgotten(self) -> None:
         """Note that the coordinator has forgotten the group and its offsets."""
+        self._sliced.clear()
         self._committed.clear()
         self._settled.clear()
         self._unread.clear()
@@ -154,6 +171,7 @@ class SleepingGroup:
         self._first[queue] = first
         if end < self._committed.get(queue, 0):  # the topic was recreated
             del self._committed[queue]
+            self._sliced.pop(queue, None)
             self._settled.pop(queue, None)
         if queue in self._settled and end < self._settled[queue].end:  # the end was a wrong hint
             del self._settled[queue]
@@ -196,12 +214,17 @@ class SleepingGroup:
             for queue, unread in self._unread.items()
             if unread.due_ms <= now_ms and now_ms - unread.since_ms >= patience_ms
         )
-        if len(queues) > self.running:
+        if self._shares_of(queues) > self.running:
             self._sought.update(queues)
             return Wanted(tuple(queues))
         slept_ms = now_ms - self._asleep_since_ms
         is_alone = not self.members and not self.running
         return Wanted(()) if is_alone and slept_ms >= self._rules.longest_sleep_ms else None
+
+    def _shares_of(self, queues: Iterable[Queue]) -> int:
+        """Return how many workers these queues have messages for: each slice of a queue may have one of its own."""
+        sliced = self._sliced
+        return sum(sliced[queue].unread(self._unread[queue].end) if queue in sliced else 1 for queue in queues)
 
     def started(self) -> None:
         """Note that a worker was started."""

@@ -45,6 +45,14 @@ def with_numbers(group: Group, numbers: Mapping[str, int]) -> dict[str, int]:
     return {topic: number for topic, number in sorted({**group.settings.slices, **numbers}.items()) if number > 1}
 
 
+def notes_of(group: Group) -> list[str]:
+    """Return the notes of a target about the topics that are cut."""
+    numbers, topics = group.settings.slices, group.topics if group.members else group.settings.slices
+    named = NOTE + ", ".join(f"{topic} {number}" for topic, number in numbers.items())
+    unused = [topic for topic in numbers if topic not in topics]
+    return [named, *(f"{topic}: cut into slices, but no member subscribes it" for topic in unused)]
+
+
 def told(group: Group, routes: Routes, member: Member) -> dict[str, int]:
     """Return the number of slices of the topics of a member that are cut, sorted; of one, if it has many queues."""
     topics = sorted(group.settings.slices.keys() & member.subscriptions.keys())
@@ -291,7 +299,8 @@ def adopt(turn: Turn, queue: Queue, *, commits: bool = False) -> None:
             continue
         group.offsets[piece] = lowest.offset
         leader_epochs.note(group.leader_epochs, piece, lowest.leader_epoch)
-        if doubts and doubtful_commits.is_beyond(turn, piece, lowest.offset):
+        furthest = max(one.offset for one in (lowest, *done))
+        if doubts and doubtful_commits.is_beyond(turn, piece, furthest):
             first = min(doubts, key=lambda doubt: doubt.offset)
             group.doubts[piece] = Doubt(first.offset, first.routes, first.smallest)
         turn.emit_reset(piece, lowest.offset, "", "clustering", _why(queue), BY_THE_SLICES, lowest.leader_epoch)
@@ -341,6 +350,11 @@ def drop(turn: Turn, queues: Iterable[Queue], why: str, by: str) -> None:
         offset = group.offsets.pop(queue, None)
         if offset is not None:
             turn.emit_reset(queue, offset, "", "clustering", why, by, is_deleted=True)
+
+
+def is_done_beyond(group: Group, queue: Queue, end: int) -> bool:
+    """Return whether a former slice of a queue with a committed offset counts as processed beyond the queue's end."""
+    return queue in group.offsets and any(one.offset > end for one in group.done.get(queue, ()))
 
 
 def prune(group: Group, queue: Queue, offset: int) -> None:

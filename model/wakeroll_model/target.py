@@ -83,7 +83,7 @@ def compute(group: Group, routes: Routes) -> Target:
     cut = group.settings.slices
     knowing = slicing.knowing(group) if cut else frozenset()
     if cut:
-        target.notes.append(slicing.NOTE + ", ".join(f"{topic} {number}" for topic, number in cut.items()))
+        target.notes += slicing.notes_of(group)
     for topic, subscribers in _subscribers(group).items():
         queues = slicing.expanded(group, routes, topic)
         if queues is None:
@@ -105,10 +105,10 @@ def compute(group: Group, routes: Routes) -> Target:
     if is_for_all and topics:
         together = [queue for shared in topics for queue in shared.queues]
         topics = [_Shared(together, {topic: names for shared in topics for topic, names in shared.subscribers.items()})]
-    wrong, answers = _too_many_values(params, len(topics)), 0
+    wrong, answers, previous = _too_many_values(params, len(topics)), 0, slicing.next_owners(group)
     for shared in topics:
         known = facts(needs, group, routes, shared.queues, shared.clients)
-        answers += _share(target, group, shared, known | params, wrong)
+        answers += _share(target, group, shared, known | params, previous, wrong)
         if answers > config.MAX_ANSWERS and not wrong:
             wrong = f"{strategy} returned {answers} queues, copies included; expected at most {config.MAX_ANSWERS}"
     _bound(target)
@@ -162,8 +162,17 @@ def _nature(strategy: str) -> tuple[bool, Sequence[str]]:
         return False, ()
 
 
-def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, Any], wrong: str) -> int:
+def _share(
+    target: Target,
+    group: Group,
+    shared: _Shared,
+    params: Mapping[str, Any],
+    previous: Mapping[Queue, str],
+    wrong: str,
+) -> int:
     """Let the strategy assign these topics, and use the valid part of its answer; if `wrong` is not empty, it fails.
+
+    `previous`: queue -> its owner by the last target.
 
     Returns:
         The number of queues in its answer; one that it assigns to several clients counts as often.
@@ -178,7 +187,7 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
             shared.clients,
             params,
             subscriptions=shared.subscriptions,
-            previous=slicing.next_owners(group),
+            previous=previous,
             presorted=True,
         )
         left_out = f"{strategy} assigns it to no member"
@@ -187,7 +196,7 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
             str(error) if isinstance(error, StrategyError) else f"{strategy} failed with {error!r}"
         )
         target.notes.append(f"{shared.names}: {reason}; the previous target stays")
-        shares = _last_shares(group, shared)
+        shares = _last_shares(group, shared, previous)
         left_out = reason
     _take(target, group, shared, shares, left_out)
     return sum(map(len, shares.values()))
@@ -211,10 +220,9 @@ def strategy_of(group: Group) -> tuple[str, dict[str, object]]:
     return "", {}
 
 
-def _last_shares(group: Group, shared: _Shared) -> dict[str, list[Queue]]:
+def _last_shares(group: Group, shared: _Shared, target: Mapping[Queue, str]) -> dict[str, list[Queue]]:
     shares: dict[str, list[Queue]] = {client_id: [] for client_id in shared.clients}
     # After a loss of state, claimed queues have owners by no target, or by one made before the claim.
-    target = slicing.next_owners(group)
     first, second = (group.owners, target) if group.loss is not None else (target, group.owners)
     for queue in shared.queues:
         if (client_id := first.get(queue, second.get(queue))) in shared.subscribers[queue.topic]:

@@ -36,7 +36,8 @@ def follow(turn: Turn, route: Route) -> Outcome:
         committed = group.offsets.get(queue, -1)
         if routed.max_offset is None:
             continue
-        if committed <= routed.max_offset:
+        is_beyond = committed > routed.max_offset
+        if not is_beyond and not slicing.is_done_beyond(group, queue, routed.max_offset):
             group.doubts.pop(queue, None)
             continue
         doubt = group.doubts.setdefault(queue, Doubt(committed))
@@ -45,7 +46,7 @@ def follow(turn: Turn, route: Route) -> Outcome:
             end = routed.max_offset
             doubt.smallest = end if doubt.smallest < 0 else min(doubt.smallest, end)
         if doubt.routes > 1:
-            wrong.append((queue, _sure(doubt, routed, bool(route.topic_id))))
+            wrong.append((queue, _sure(doubt, routed, bool(route.topic_id)) if is_beyond else committed))
     if not wrong:
         return NOTHING
     # A client that knows the leader epoch of the lost offset finds where the new log begins, even below this offset.

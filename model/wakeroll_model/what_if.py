@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from wakeroll_model import config
+from wakeroll_model import config, slicing
 from wakeroll_model.coordinator_log.own_copy import own_copy
 from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Rebalance, Rejected, Unassigned
 from wakeroll_model.events import AnyEvent, Configure, Heartbeat, Route, RoutedQueue, Tick, Unregister
 from wakeroll_model.group import Group, Member
+from wakeroll_model.partition_progress import overlaps
 from wakeroll_model.queue import Queue
-from wakeroll_model.records import Record, entity_of
+from wakeroll_model.records import SLICES_LEVEL, Record, entity_of
 from wakeroll_model.shard import Shard
 from wakeroll_model.strategies import pinned
 from wakeroll_model.strategy_inputs import lags
@@ -65,6 +66,20 @@ class Situation(Struct, frozen=True, kw_only=True):
         return spread(self.clients, self.owners)
 
     @property
+    def readers(self) -> dict[Queue, int]:
+        """Number of members that read each partition: of one that is cut, all those that have slices of it."""
+        found: dict[Queue, set[str]] = {}
+        for queue, client_id in self.owners.items():
+            found.setdefault(queue.whole, set()).add(client_id)
+        return {whole: len(clients) for whole, clients in found.items()}
+
+    @property
+    def amplification(self) -> float:
+        """How many members read a partition on average; 1 if none is cut, 0 if none has an owner."""
+        readers = self.readers
+        return sum(readers.values()) / len(readers) if readers else 0.0
+
+    @property
     def shares(self) -> dict[str, list[Queue]]:
         """Queues of each client, by client_id."""
         shares: dict[str, list[Queue]] = {client_id: [] for client_id in self.clients}
@@ -84,7 +99,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
     now: Situation
     then: Situation
     moved: list[Queue]
-    """Queues that have an owner and get another one, sorted."""
+    """Queues that have an owner and get another one, sorted. If the number of slices changes, those parts that get
+    another owner."""
     handovers: list[Handover]
     """Hand-overs from one owner to another, in order; a queue may change its owner more than once."""
     took_ms: int
@@ -120,12 +136,12 @@ def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
     return Prediction(
         now=now,
         then=then,
-        moved=[queue for queue, owner in now.owners.items() if then.owners.get(queue, owner) != owner],
+        moved=_moved(now.owners, then.owners),
         handovers=[one for one in assigned if one.from_ not in (None, one.to)],
         took_ms=assigned[-1].at_ms - begin_ms if assigned else 0,
         unassigned=targets[-1].unassigned if targets else [],
         unassigned_count=targets[-1].unassigned_count if targets else 0,
-        notes=[*(targets[-1].notes if targets else []), *notes, *_of_pinned(then, change)],
+        notes=[*(targets[-1].notes if targets else []), *notes, *_of_pinned(then, change), *play.notes],
         is_calm=play.is_calm,
     )
 
@@ -141,7 +157,7 @@ def situation_of(shard: Shard, group_id: str) -> Situation:
         raise NotPlayable(f"there is no group {group_id!r} at that time")
     if group.mode == "broadcasting":
         raise NotPlayable(f"group {group_id!r} broadcasts: every member always has every queue")
-    queues = [queue for topic in group.topics for queue in shard.routes.queues(topic) or ()]
+    queues = [queue for topic in group.topics for queue in slicing.expanded(group, shard.routes, topic) or ()]
     return Situation(
         epoch=group.epoch,
         strategy=strategy_of(group)[0],
@@ -150,6 +166,16 @@ def situation_of(shard: Shard, group_id: str) -> Situation:
         unowned=[queue for queue in queues if queue not in group.owners],
         lag_messages=lags(group, shard.routes, queues),
     )
+
+
+def _moved(now: Mapping[Queue, str], then: Mapping[Queue, str]) -> list[Queue]:
+    """Return the queues that have another owner then: of two that overlap, the smaller one."""
+    moved = set[Queue]()
+    for queue, owner in now.items():
+        for other in (queue, *overlaps(queue)):
+            if then.get(other, owner) != owner:
+                moved.add(max(queue, other, key=lambda one: one.slices))
+    return sorted(moved)
 
 
 def _of_pinned(then: Situation, change: Variation) -> list[str]:
@@ -169,7 +195,16 @@ class _Play:
         """Log time, epoch ms."""
         self.decisions: list[AnyDecision] = []
         """Decisions about the group, in order."""
+        self.notes: list[str] = []
+        """Notes about assumptions, beyond the state of the group."""
         self._beats = {client_id: _last_beat(group_id, client_id, one) for client_id, one in self.group.members.items()}
+        cut = self.group.settings.slices.keys()
+        self._ignorant = {
+            client_id
+            for client_id, member in self.group.members.items()
+            if member.slice_by is None and member.sent_epoch >= 0 and not cut.isdisjoint(member.subscriptions)
+        }
+        """Members that were told that a topic of theirs is cut, and did not answer by what they cut."""
         self._news: dict[str, None] = {}
         self._tick()
         self.now_ms += config.SLACK_MS
@@ -238,8 +273,21 @@ class _Play:
                 case Assignment():
                     owned = [assigned.queue for assigned in decision.queues]
                     beat = self._beats[decision.client_id]
-                    self._beats[decision.client_id] = structs.replace(beat, epoch=decision.epoch, owned=owned)
+                    by = self._slice_by(beat) if decision.slices and beat.slice_by is None else beat.slice_by
+                    self._beats[decision.client_id] = structs.replace(
+                        beat, epoch=decision.epoch, owned=owned, slice_by=by
+                    )
                     self._news[decision.client_id] = None
+
+    def _slice_by(self, beat: Heartbeat) -> str | None:
+        """Return by what a member cuts that has not told it; None if it had reason to, and so does not know slices."""
+        if beat.client_id in self._ignorant:
+            return None
+        if not self.notes:
+            self.notes.append(
+                "members that have not told whether they know slices are assumed to, and to cut by the key"
+            )
+        return slicing.slice_by(self.group) or ""
 
     def _answer(self) -> None:
         """Let every client with a new assignment show it in a heartbeat, with the revoked queues released."""
@@ -265,6 +313,7 @@ def _last_beat(group_id: str, client_id: str, member: Member) -> Heartbeat:
         pattern=member.pattern,
         strategy=member.strategy,
         strategy_params=member.strategy_params,
+        slice_by=member.slice_by,
         orderly=member.orderly,
         room=member.room,
         weight=member.weight,
@@ -274,6 +323,11 @@ def _last_beat(group_id: str, client_id: str, member: Member) -> Heartbeat:
 def _events(group: Group, shard: Shard, change: Variation) -> list[AnyEvent]:
     """Return the events that make a change."""
     members = group.members
+    if change.settings.get("slices") and shard.level < SLICES_LEVEL:
+        raise NotPlayable(
+            f"slices need feature level {SLICES_LEVEL}, and the shard of {group.group_id} is at {shard.level}; "
+            "`wakeroll upgrade` raises it"
+        )
     unknown = [client_id for client_id in change.remove if client_id not in members]
     if unknown:
         raise NotPlayable(f"no client {unknown[0]!r} in {group.group_id}; there are: {', '.join(members) or 'none'}")

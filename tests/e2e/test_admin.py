@@ -403,12 +403,14 @@ def test_settings_take_an_epoch_and_what_contradicts_them_is_refused(admin, grou
     ]
     with pytest.raises(RequestRefused, match=r"session_timeout_ms would be 30000; it must be at least 3 times"):
         admin.configure(group_id, session_timeout_ms=30_000)
-    with pytest.raises(RequestRefused, match="is not cut into slices: its shard is below feature level 5"):
+    with pytest.raises(RequestRefused, match=r"nothing is cut into slices: .* is below feature level 5"):
         admin.configure(group_id, slices={"orders": 2})
     for wrong, sentence in (
         ({"heart_beat": 1}, r"no setting 'heart_beat'; there are: profile, strategy, .*max_members"),
         ({"handover": "gently"}, r"handover is 'gently'; it must be cooperative or eager"),
         ({"settle_ms": -1}, r"settle_ms is -1; it must be a whole number from 0 to"),
+        ({"slices": {"orders": 3}}, r"slices: orders is 3; it must be a power of two from 1 to 64, 1 if it is not cut"),
+        ({"slices": {}}, r"slices is \{\}; it must be"),
     ):
         with pytest.raises(InvalidUsage, match=sentence):
             admin.configure(group_id, **wrong)

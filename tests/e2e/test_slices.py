@@ -1,11 +1,13 @@
 """Slices on a real broker: members of one partition come, go and are killed, and their number of slices changes."""
 
 import asyncio
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Message
@@ -256,3 +258,68 @@ def test_the_order_of_each_key_holds_whatever_happens(coordinator, group_id):
         "everything is committed",
         state=lambda: coordinator.offsets_of(group_id, topic),
     )
+
+
+@pytest.mark.usefixtures("sink")
+def test_an_operator_cuts_a_topic_and_sets_offsets_of_its_slices(coordinator, group_id, wakeroll):
+    """By the commands; a whole partition stands for all of its slices, and nothing that they have not done is lost."""
+    topic, other = coordinator.topic(1), coordinator.topic(1)
+    where = ["--bootstrap", coordinator.connection.bootstrap, "--prefix", coordinator.connection.topics.prefix]
+    work, traffic = Work(), Traffic(coordinator, topic)
+    parts = [str(Queue(topic, "", 0, 4, number)) for number in range(4)]
+
+    def plan_of(*words: str) -> dict[str, Any]:
+        code, said, complaint = wakeroll("reset-offsets", group_id, *words, "--json", *where)
+        assert code == 0, complaint
+        return json.loads(said)
+
+    def name_of(row: dict[str, Any]) -> str:
+        return str(Queue(**row["queue"]))
+
+    def recorded_in(plan: dict[str, Any]) -> list[tuple[str, int]]:
+        return [(name_of(one), one["offset"]) for one in plan["recorded"]]
+
+    def refusal_of(*words: str) -> str:
+        code, _, complaint = wakeroll(*words, *where)
+        assert code != 0
+        return complaint.splitlines()[-1]
+
+    code, said, complaint = wakeroll("configure", group_id, "--slices", f"{topic}=4", *where)
+    assert code == 0, complaint
+    assert f"note: slices: {topic} 4" in said
+    traffic.send()
+    with members() as those:
+        those["c0"] = Member(coordinator, group_id, topic, "c0", "run", work)
+        is_cut_into(coordinator, group_id, topic, 4, those)
+        wait_until(
+            lambda: list(coordinator.offsets_of(group_id, topic).values()) == [KEYS] * 4,
+            "everything is committed",
+            state=lambda: coordinator.offsets_of(group_id, topic),
+        )
+        answers = {command: wakeroll(command, group_id, *where) for command in ("lag", "describe")}
+        for command, (code, said, complaint) in answers.items():
+            assert (code, parts[1] in said.replace("\n", "")) == (0, True), (command, said, complaint)
+        assert f"no member of {group_id!r} has a queue of {other}; they have queues of {topic}" in refusal_of(
+            "configure", group_id, "--slices", f"{other}=8"
+        )
+
+    plan = plan_of("--queue", parts[1], "--to-offset", "10", "--execute")
+    assert recorded_in(plan) == [(parts[1], 10)]
+    plan = plan_of("--to-current", "--topic", topic)
+    assert [(one["committed"], one["offset"]) for one in plan["rows"]] == [(10, 10)]
+    assert plan["notes"] == [f"the slices of {topic}-0 have committed offsets from 10 to {KEYS}; all of them become 10"]
+    assert f"{topic}-0 is cut into slices" in refusal_of("skip", group_id, f"{topic}-0")
+    plan = plan_of("--like", group_id, "--queue", parts[1])
+    assert [(name_of(one), one["offset"]) for one in plan["rows"]] == [(parts[1], 10)]
+    plan = plan_of("--queue", f"{topic}-0", "--to-last", "--execute")
+    assert recorded_in(plan) == [(part, KEYS) for part in parts]
+    assert "no queue" in refusal_of("reset-offsets", group_id, "--queue", f"{topic}-1/0of4", "--to-last")
+    assert "is cut into 4 slices" in refusal_of(
+        "reset-offsets", group_id, "--queue", f"{topic}-0/0of8", "--to-last", "--execute"
+    )
+
+    code, said, complaint = wakeroll("configure", group_id, "--slices", f"{topic}=1", *where)
+    assert (code, "note: slices" in said) == (0, False), complaint
+    code, said, complaint = wakeroll("delete-offsets", group_id, "--topic", topic, "--json", *where)
+    assert code == 0, complaint
+    assert coordinator.offsets_of(group_id, topic) == {}

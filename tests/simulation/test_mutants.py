@@ -26,6 +26,7 @@ SLOW = {
     "lives are forgotten early",
     "a reset leaves what was done",
     "a slice is claimed beside its former ones",
+    "a part of a partition has an offset that nobody finds",
 }
 """Mutants that take 3 to 20 s each, half of the time of all: `make test-operate` plants them."""
 

@@ -33,7 +33,7 @@ def rows_of(ledger, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "home", ["day", *(pytest.param(one, marks=pytest.mark.operate) for one in ("days", "eras", "cut"))]
+    "home", ["day", *(pytest.param(one, marks=pytest.mark.operate) for one in ("days", "eras", "cut", "sliced"))]
 )
 def test_every_row_of_every_view_is_the_same(request, spark, home):
     """With eras above 9, a log clock that stepped back, and a log that retention has shortened."""
@@ -45,6 +45,19 @@ def test_every_row_of_every_view_is_the_same(request, spark, home):
 
     assert found == {name: rows_of(SparkLedger(spark), name) for name in found}
     assert all(found[name] for name in ("events", "handovers", "groups", "current_assignments"))
+
+
+def test_rows_about_slices_are_the_same(spark, sliced):
+    """Null is a value of the column `slice`, also in joins: a queue that is not cut."""
+    open_views(spark, sliced)
+    names = [view.name for view in declared_views() if any(column.name == "slice" for column in view.columns)]
+    names += ["assignments", "offsets", "groups"]
+
+    with duck_ledger(sliced) as opened:
+        found = {name: rows_of(opened, name) for name in names}
+
+    assert found == {name: rows_of(SparkLedger(spark), name) for name in found}
+    assert all(any("/8" in row or "/4" in row for row in found[name]) for name in names if name != "groups")
 
 
 def test_both_engines_have_the_columns_and_comments_that_are_declared(spark, day):

@@ -110,7 +110,7 @@ def hostile(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.mark.operate
-@pytest.mark.parametrize("ledger", ["hostile", "day", "eras", "cut"])
+@pytest.mark.parametrize("ledger", ["hostile", "day", "eras", "cut", "sliced"])
 def test_both_engines_build_equal_marts(
     engine: SparkSession, ledger: str, build, tmp_path: Path, request: pytest.FixtureRequest
 ):

@@ -33,6 +33,7 @@ from wakeroll_model.events import (
     Tick,
     Unregister,
 )
+from wakeroll_model.feature_levels import NEWEST
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
@@ -201,6 +202,10 @@ class Story:
         for one in self._log.append(event, self.now_ms - START_MS):
             self._apply(one)
 
+    def assignments(self, group_id: str) -> list[Assignment]:
+        """Return the newest assignment of each live member of a group."""
+        return [told for (its_group, _), told in self._told.items() if its_group == group_id]
+
     def beat_of(self, group_id: str, client_id: str) -> Heartbeat:
         """Return the heartbeat that a client sends now."""
         told = self._told[group_id, client_id]
@@ -323,6 +328,61 @@ def any_story(seed: int) -> Story:
                 story.pass_seconds(chance.randint(1, 20))
     story.pass_seconds(chance.choice((2, 60)))
     return story
+
+
+def a_sliced_day() -> Story:
+    """Tell of a topic with two partitions, which are not cut, in 8 slices, in 4, and whole again, while members change.
+
+    The group `plain` has the same topic, which is not cut for it. The offsets that members commit differ by slice.
+    """
+    story = Story()
+    story.append(Level(level=NEWEST))
+    story.route("orders", 2, ends=1_000)
+    story.join("plain", "p1", "orders")
+    story.join("billing", "c1", "orders", keeps=True, slice_by="")
+    story.pass_seconds(5)
+    story.commit("billing", 100)
+    story.commit("plain", 500)
+    story.join("billing", "c2", "orders", keeps=True, slice_by="")
+    story.pass_seconds(5)
+    story.configure("billing", slices={"orders": 8})
+    story.pass_seconds(5)
+    commit_by_slice(story, "billing", 200)
+    story.join("billing", "c3", "orders", keeps=True, slice_by="")
+    story.pass_seconds(10)
+    commit_by_slice(story, "billing", 300)
+    story.snapshot()
+    story.leave("billing", "c1")
+    story.pass_seconds(10)
+    story.crash("billing", "c2")
+    story.pass_seconds(60)
+    commit_by_slice(story, "billing", 400)
+    story.join("billing", "c4", "orders", keeps=True, slice_by="")
+    story.pass_seconds(10)
+    story.configure("billing", slices={"orders": 4})
+    story.pass_seconds(5)
+    commit_by_slice(story, "billing", 600)
+    return story
+
+
+def whole_again() -> Story:
+    """Tell of the sliced day until its topic is whole again."""
+    story = a_sliced_day()
+    story.configure("billing", slices={"orders": 1})
+    story.pass_seconds(5)
+    story.commit("billing", 900)
+    story.snapshot()
+    story.pass_seconds(5)
+    return story
+
+
+def commit_by_slice(story: Story, group_id: str, offset: int) -> None:
+    """Let every member of a group commit for each of its slices: so many messages more than for the first slice."""
+    for told in story.assignments(group_id):
+        offsets = [CommittedOffset(queue=one.queue, offset=offset + one.queue.slice) for one in told.queues]
+        names = {"group_id": group_id, "client_id": told.client_id, "instance_id": told.instance_id}
+        if offsets:
+            story.append(Commit(**names, epoch=told.epoch, offsets=offsets))
 
 
 def three_days() -> Story:

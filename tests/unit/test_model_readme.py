@@ -128,7 +128,7 @@ class States(NamedTuple):
 def states_of(group: Group | None) -> States:
     if group is None:
         return States(OUTSIDE, {}, {}, {}, None)
-    queues = dict.fromkeys(group.freed, "free")
+    queues = {queue: "free" for queue, freed in group.freed.items() if freed.how != "cut"}
     instances = dict[tuple[str, str], str]()
     for client_id, member in group.members.items():
         queues |= {queue: "revoking" if queue in member.revoking else "assigned" for queue in member.owned}
@@ -146,6 +146,8 @@ def of_queues(before: States, after: States, decisions: list[AnyDecision]) -> It
             case Handover(queue=queue, how="first"):
                 yield Edge(OUTSIDE, "assigned", "first")
                 now[queue] = "assigned"
+            case Handover(queue=queue, how="cut"):
+                yield Edge(now.pop(queue), OUTSIDE, "cut")
             case Handover(queue=queue, how=how, to=to):
                 if now[queue] != "free":
                     yield Edge(now[queue], "free", how)

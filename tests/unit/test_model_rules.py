@@ -111,7 +111,7 @@ def test_the_state_is_unknown_behind_decisions_that_are_lost_on_record():
     header = {"shard": SHARD, "group_id": "billing", "epoch": 1, "topic": "orders", "broker": "", "queue_id": 0}
     rows = [
         SimpleNamespace(**header, seq=seq, client_id="a", committed_offset=offset, reset_by=None, mode="clustering",
-                        change=None, deleted=None)
+                        change=None, deleted=None, slice=None)
         for seq, offset in ((1, 10), (9, 5), (10, 4))
     ]  # fmt: skip
 

@@ -46,7 +46,9 @@ def mirror() -> OffsetMirror:
 def read(mirror: OffsetMirror, *records: tuple[int, int, Offset]) -> dict[str, dict[Queue, int]]:
     for partition, offset, said in records:
         mirror._note(cast(Any, Record(partition, offset, said)))
-    return {name: {queue: kept[0] for queue, kept in of_group.items()} for name, of_group in mirror._pending.items()}
+    return {
+        name: {queue: kept.offset for queue, kept in of_group.items()} for name, of_group in mirror._pending.items()
+    }
 
 
 def test_a_group_whose_partition_is_read_later_keeps_its_offsets(mirror):

@@ -14,6 +14,7 @@ from wakeroll_model.sleeping_group import (
     SleepingGroup,
     WakeRules,
 )
+from wakeroll_model.slices import cut
 
 A, B, C = (Queue("orders", "", number) for number in range(3))
 
@@ -364,3 +365,33 @@ def test_the_worker_that_keeps_the_group_is_repeated_when_it_failed():
     group.ended(succeeded=False, now_ms=100_500)
 
     assert queues(group, 101_500) == ()
+
+
+def test_of_a_partition_in_slices_the_lowest_offset_counts_and_each_slice_may_have_a_worker():
+    """Otherwise workers would be started for ever: nobody commits an offset of the whole partition."""
+    group = SleepingGroup(WakeRules(most_workers=8), 0)
+    group.has_members(0, 0)
+    slices = cut(A, 4)
+    for queue in slices:
+        group.committed(queue, 10, 0)
+    group.found(A, 0, 10, 0, 0)
+    assert queues(group, 0) is None
+    assert group.asleep([A]) == {A: 10}
+
+    group.grown(A, 14, 0, 100)
+    for _ in range(4):
+        assert queues(group, 100) == (A,)
+        group.started()
+    assert queues(group, 100) is None, "no more workers than slices"
+
+    for queue in slices[1:]:
+        group.committed(queue, 14, 200)
+    assert A not in group.asleep([A])
+    group.committed(slices[0], 14, 300)
+    assert group.asleep([A]) == {A: 14}
+
+    group.committed(A, 14, 400)
+    for queue in slices:
+        group.committed(queue, None, 400)
+    group.committed(A, 20, 500)
+    assert group.asleep([A]) == {A: 20}

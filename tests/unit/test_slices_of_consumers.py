@@ -406,5 +406,5 @@ def test_the_program_of_the_page_runs(capsys):
 def test_a_number_of_slices_that_is_no_power_of_two_is_refused(number):
     with MemoryBroker() as broker:
         broker.create_topic(ORDERS)
-        with pytest.raises(InvalidUsage, match=f"slices is {number!r}; it must be a "):
+        with pytest.raises(InvalidUsage, match=f"slices: {ORDERS} is {number!r}; it must be a "):
             broker.cut(GROUP, ORDERS, number)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.ledgers import PARTITIONS, Story
+from wakeroll_model.feature_levels import NEWEST
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.shard import Shard
@@ -208,3 +209,55 @@ def test_a_watched_group_is_compared_with_other_strategies():
     assert followed.notes == [
         "PINNED gives a new member nothing, because it follows another coordinator; name a strategy to compare"
     ]
+
+
+@pytest.mark.parametrize("strategy", ["AVG", "SPREAD", "WEIGHTED"])
+@pytest.mark.parametrize("number", [2, 8])
+def test_slices_are_predicted_as_they_then_come(strategy, number):
+    """With as many parts as move, and how many members read each partition; AVG gives each member neighbours."""
+    story = Story()
+    story.raise_level(NEWEST)
+    story.route("orders", 2, ends=100)
+    story.configure("billing", strategy=strategy)
+    for client_id in ("c1", "c2", "c3", "c4"):
+        story.join("billing", client_id, "orders", slice_by="")
+        story.pass_seconds(5)
+    story.commit("billing", 90)
+    story.pass_seconds(5)
+    shard = shard_of(story)
+
+    found = predict(shard, "billing", Variation(settings={"slices": {"orders": number}}))
+    story.configure("billing", slices={"orders": number})
+    story.pass_seconds(60)
+    after = situation(story)
+
+    assert found.is_calm
+    assert found.then.owners == after.owners
+    assert len(after.owners) == 2 * number
+    assert found.now.amplification == 1
+    assert found.then.amplification == 2, "four members share two partitions"
+    assert found.then.lag_messages == dict.fromkeys(after.owners, -(-10 // number))
+    assert all(queue.slices == number for queue in found.moved)
+    assert len(found.moved) == sum(found.now.owners[queue.whole] != owner for queue, owner in after.owners.items())
+    assert not any("assumed" in note for note in found.notes)
+
+    back = predict(shard_of(story), "billing", Variation(settings={"slices": {"orders": 1}}))
+    assert back.then.amplification == 1
+    assert sorted(back.then.owners) == [Queue("orders", "", 0), Queue("orders", "", 1)]
+
+
+def test_what_slices_need_is_said():
+    """A level that knows them; and of members that have not told, it is assumed that they will."""
+    story = three_of()
+    cut = Variation(settings={"slices": {"orders": 2}})
+    with pytest.raises(NotPlayable, match=r"slices need feature level 5, and the shard of billing is at [1-4]"):
+        predict(shard_of(story), "billing", cut)
+
+    story.raise_level(NEWEST)
+    story.pass_seconds(5)
+    found = predict(shard_of(story), "billing", cut)
+
+    assert "members that have not told whether they know slices are assumed to, and to cut by the key" in found.notes
+    assert len(found.then.owners) == 16
+    with pytest.raises(NotPlayable, match="power of two"):
+        predict(shard_of(story), "billing", Variation(settings={"slices": {"orders": 3}}))

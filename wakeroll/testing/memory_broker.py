@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 from confluent_kafka import Message
 
-from wakeroll.argument_checks import checked, queue_of
+from wakeroll.argument_checks import queue_of
 from wakeroll.consumer import Consumer
 from wakeroll.dead_letters import DeadLetters, Letter
 from wakeroll.errors import InvalidUsage
@@ -23,8 +23,9 @@ from wakeroll.testing.memory_clients import MemoryAdmin, MemoryConsumer, MemoryP
 from wakeroll.testing.memory_coordinator import MemoryCoordinator
 from wakeroll.testing.memory_log import MemoryLog, Partition
 from wakeroll.testing.skipping_clock import START_MS, SkippingClock
+from wakeroll.topic_slices import checked_slices
 from wakeroll_model.config import NEVER_MS
-from wakeroll_model.queue import Queue, Slices
+from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import retry_topic_of
 
 PATIENCE_S = 30.0
@@ -358,9 +359,7 @@ class MemoryBroker:
         """
         self._refuse_if_closed()
         self._queues_of(topic)
-        if (number := checked("slices", slices, Slices)) & (number - 1):
-            raise InvalidUsage(f"slices is {number}; it must be a power of two from 1 to 64")
-        self._coordinator.cut(group_id, {topic: slices})
+        self._coordinator.cut(group_id, checked_slices("slices", {topic: slices}))
 
     def redeliver(self, group_id: str, queue: Queue | tuple[str, int] | None = None, offset: int = 0) -> None:
         """Set the group back, so that messages are delivered again: a queue with its slices, or all, from an offset on.

@@ -1,4 +1,7 @@
--- How far behind is each group?  One row per (group_id, topic, broker, queue_id, offset_owner).
+-- How far behind is each group?  One row per (group_id, topic, broker, queue_id, slice, offset_owner).
+--
+-- A slice is behind by the messages of its whole partition above its committed offset.  A partition is behind as far as
+-- its slice with the lowest offset: take the largest lag of its slices, not the sum.
 --
 -- "Now" is the newest log time in the tables, so an older copy of the tables yields the values of its time.  Messages that
 -- were deleted unread are no lag.  An owned queue without a committed offset has no lag if it has no messages; otherwise
@@ -16,12 +19,13 @@ consumed as (
         topic,
         broker,
         queue_id,
+        slice,
         offset_owner,
         min(committed_at) as first_at,
         (max_by(committed_offset, (era, seq)) - min_by(committed_offset, (era, seq)))
         / nullif(({{ millis('max(committed_at)') }} - {{ millis('min(committed_at)') }}) / 1000, 0) as consumed_per_s
     from offsets
-    group by group_id, topic, broker, queue_id, offset_owner
+    group by group_id, topic, broker, queue_id, slice, offset_owner
 ),
 
 produced as (
@@ -41,6 +45,7 @@ final as (
         lag.topic,
         lag.broker,
         lag.queue_id,
+        lag.slice,
         lag.offset_owner,
         lag.committed_offset,
         lag.end_offset,
@@ -56,8 +61,9 @@ final as (
         lag.committed_at,
         lag.as_of
     from lag
-    left join consumed using (group_id, topic, broker, queue_id, offset_owner)
-    left join produced using (topic, broker, queue_id)
+    left join consumed on {{ same_queue('lag', 'consumed') }} and lag.offset_owner = consumed.offset_owner
+    left join produced
+        on lag.topic = produced.topic and lag.broker = produced.broker and lag.queue_id = produced.queue_id
 )
 
 select * from final

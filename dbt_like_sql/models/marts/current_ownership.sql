@@ -1,4 +1,5 @@
--- Who owns which queue now?  One row per (group_id, topic, broker, queue_id); client_id is null if no member owns it.
+-- Who owns which queue now?  One row per (group_id, topic, broker, queue_id, slice); client_id is null if no
+-- member owns it.
 --
 -- A new era of a shard begins without owners, so decisions of earlier eras do not count.
 with timeline as (select * from {{ ref('ownership_timeline') }}),
@@ -19,6 +20,7 @@ final as (
         timeline.topic,
         timeline.broker,
         timeline.queue_id,
+        timeline.slice,
         timeline.client_id,
         timeline.previous_client_id,
         timeline.epoch,
@@ -27,8 +29,7 @@ final as (
     from timeline
     semi join newest_eras
         on split_part(timeline.shard, '.', 1) = newest_eras.shard_name and timeline.era = newest_eras.era
-    -- Without queues whose topic is deleted or no longer subscribed.
-    where timeline.owned_to is null and not (timeline.how = 'removed' and timeline.client_id is null)
+    where timeline.owned_to is null and not ({{ is_gone('timeline') }})
 )
 
 select * from final

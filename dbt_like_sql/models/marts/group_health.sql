@@ -15,6 +15,23 @@ ranked as (
     from queue_health
 ),
 
+-- Of the slices of a partition, the one that is furthest behind counts.
+partitions as (
+    select
+        group_id,
+        max(lag_messages) as lag_messages
+    from queue_health
+    group by group_id, topic, broker, queue_id, offset_owner
+),
+
+lags as (
+    select
+        group_id,
+        cast(sum(lag_messages) as bigint) as lag_messages
+    from partitions
+    group by group_id
+),
+
 final as (
     select
         group_id,
@@ -25,10 +42,11 @@ final as (
         count(case when status = 'UNCOMMITTED' then 1 end) as queues_uncommitted,
         count(case when status = 'STALL' then 1 end) as queues_stall,
         count(case when status = 'STOP' then 1 end) as queues_stop,
-        cast(sum(lag_messages) as bigint) as lag_messages,
-        max(lag_messages) as max_lag_messages,
+        max(lags.lag_messages) as lag_messages,
+        max(ranked.lag_messages) as max_lag_messages,
         max(as_of) as as_of
     from ranked
+    inner join lags using (group_id)
     group by group_id
 )
 

@@ -32,13 +32,14 @@ open_periods as (
         this.topic,
         this.broker,
         this.queue_id,
+        this.slice,
         this.client_id,
         this.previous_client_id,
         this.epoch,
         this.how,
         this.owned_from
     from {{ this }} as this
-    semi join changes using (group_id, topic, broker, queue_id)
+    semi join changes on {{ same_queue('this', 'changes') }}
     where this.owned_to is null
 ),
 
@@ -53,6 +54,7 @@ periods as (
         topic,
         broker,
         queue_id,
+        slice,
         client_id,
         previous_client_id,
         epoch,
@@ -69,7 +71,7 @@ begun as (
     select
         * except (owned_from),
         max(owned_from) over (
-            partition by group_id, topic, broker, queue_id
+            partition by group_id, topic, broker, queue_id, slice
             order by era, seq
             rows between unbounded preceding and current row
         ) as owned_from
@@ -86,7 +88,8 @@ ended as (
     from begun
     left join silences using (shard, seq)
     window after_it as (
-        partition by begun.group_id, begun.topic, begun.broker, begun.queue_id order by begun.era, begun.seq
+        partition by begun.group_id, begun.topic, begun.broker, begun.queue_id, begun.slice
+        order by begun.era, begun.seq
     )
 ),
 
@@ -99,6 +102,7 @@ final as (
         topic,
         broker,
         queue_id,
+        slice,
         client_id,
         previous_client_id,
         epoch,

@@ -1,4 +1,4 @@
--- How healthy is each queue of a group?  One row per (group_id, topic, broker, queue_id, offset_owner).
+-- How healthy is each queue of a group?  One row per (group_id, topic, broker, queue_id, slice, offset_owner).
 --
 -- The rules are those of Burrow and need no threshold.  They evaluate the last commits, each with the lag after it.
 --   STOP    no commit for longer than the duration of the window
@@ -28,6 +28,7 @@ steps as (
         topic,
         broker,
         queue_id,
+        slice,
         client_id,
         committed_offset,
         committed_at,
@@ -40,6 +41,7 @@ steps as (
         offsets.topic,
         offsets.broker,
         offsets.queue_id,
+        offsets.slice,
         offsets.client_id,
         offsets.committed_offset,
         offsets.committed_at,
@@ -56,15 +58,16 @@ numbered as (
         lag.topic,
         lag.broker,
         lag.queue_id,
+        lag.slice,
         lag.offset_owner,
         steps.committed_offset,
         steps.committed_at,
         row_number() over (
-            partition by lag.group_id, lag.topic, lag.broker, lag.queue_id, lag.offset_owner
+            partition by lag.group_id, lag.topic, lag.broker, lag.queue_id, lag.slice, lag.offset_owner
             order by steps.record_partition desc, steps.record_offset desc, steps.committed_offset desc
         ) as nth_newest
     from lag
-    inner join steps using (group_id, topic, broker, queue_id)
+    inner join steps on {{ same_queue('lag', 'steps') }}
     where lag.offset_owner in ('', steps.client_id)
 ),
 
@@ -77,6 +80,7 @@ seen as (
         topic,
         broker,
         queue_id,
+        slice,
         offset_owner,
         nth_newest,
         committed_offset,
@@ -90,6 +94,7 @@ seen as (
         topic,
         broker,
         queue_id,
+        null as slice,
         null as offset_owner,
         null as nth_newest,
         null as committed_offset,
@@ -124,7 +129,7 @@ pairs as (
         greatest(end_offset - committed_offset, 0)
         - lead(greatest(end_offset - committed_offset, 0)) over before_it as lag_grew
     from told
-    window before_it as (partition by group_id, topic, broker, queue_id, offset_owner order by nth_newest)
+    window before_it as (partition by group_id, topic, broker, queue_id, slice, offset_owner order by nth_newest)
 ),
 
 windows as (
@@ -133,6 +138,7 @@ windows as (
         topic,
         broker,
         queue_id,
+        slice,
         offset_owner,
         count(*) as window_commits,
         min(committed_at) as window_from,
@@ -142,7 +148,7 @@ windows as (
         coalesce(bool_and(advanced = 0), false) as stands_still,
         coalesce(bool_and(lag_grew >= 0), false) as lag_never_falls
     from pairs
-    group by group_id, topic, broker, queue_id, offset_owner
+    group by group_id, topic, broker, queue_id, slice, offset_owner
 ),
 
 final as (
@@ -151,6 +157,7 @@ final as (
         lag.topic,
         lag.broker,
         lag.queue_id,
+        lag.slice,
         lag.offset_owner,
         case
             when lag.lag_messages = 0 then 'OK'
@@ -173,8 +180,8 @@ final as (
         windows.window_to,
         lag.as_of
     from lag
-    left join windows using (group_id, topic, broker, queue_id, offset_owner)
-    left join ownership using (group_id, topic, broker, queue_id)
+    left join windows on {{ same_queue('lag', 'windows') }} and lag.offset_owner = windows.offset_owner
+    left join ownership on {{ same_queue('lag', 'ownership') }}
 )
 
 select * from final

@@ -85,7 +85,19 @@ each_handover as (
                     + coalesce(silences.silent_s, 0)
         end as free_s,
         {{ seconds_between('changed_hands.revoked_at', 'changed_hands.released_at') }} as release_s,
-        repeats.repeats_possible
+        -- Slices of one partition may change hands together: the messages that are read again are counted once.
+        case
+            when changed_hands.slice is null or row_number() over (
+                partition by
+                    changed_hands.shard,
+                    changed_hands.group_id,
+                    changed_hands.topic,
+                    changed_hands.broker,
+                    changed_hands.queue_id,
+                    changed_hands.decided_at
+                order by repeats.repeats_possible desc nulls last, changed_hands.era, changed_hands.seq
+            ) = 1 then repeats.repeats_possible
+        end as repeats_possible
     from changed_hands
     left join repeats using (shard, seq)
     left join silences using (shard, seq)

@@ -10,6 +10,7 @@ final as (
         topic,
         broker,
         queue_id,
+        slice,
         client_id,
         previous_client_id,
         epoch,

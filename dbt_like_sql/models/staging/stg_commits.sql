@@ -1,6 +1,6 @@
 -- Every commit of a client, also one that repeats the known offset; without rejected commits.
 --
--- One row per (partition, offset, topic, broker, queue_id).
+-- One row per (partition, offset, topic, broker, queue_id, slice).
 with events as (select * from {{ ref('stg_events') }}),
 
 rejections as (select * from {{ ref('stg_rejections') }}),
@@ -15,7 +15,12 @@ commits as (
             'group_id': 'string',
             'client_id': 'string',
             'offsets': [
-                {'queue': {'topic': 'string', 'broker': 'string', 'queue_id': 'int'}, 'offset': 'bigint'}
+                {
+                    'queue': {
+                        'topic': 'string', 'broker': 'string', 'queue_id': 'int', 'slices': 'int', 'slice': 'int'
+                    },
+                    'offset': 'bigint',
+                }
             ],
         }) }} as said
     from events
@@ -52,6 +57,7 @@ final as (
         committed.queue.topic,
         coalesce(committed.queue.broker, '') as broker,
         committed.queue.queue_id,
+        {{ slice_of('committed.queue') }} as slice,
         committed.offset as committed_offset,
         event_at as committed_at
     from each_queue

@@ -13,6 +13,7 @@ final as (
         queue.topic,
         queue.broker,
         queue.queue_id,
+        {{ slice_of('queue') }} as slice,
         first_offset,
         last_offset,
         messages,

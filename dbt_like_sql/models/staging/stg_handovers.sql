@@ -10,6 +10,7 @@ final as (
         queue.topic,
         queue.broker,
         queue.queue_id,
+        {{ slice_of('queue') }} as slice,
         handovers.from as from_client_id,
         handovers.to as to_client_id,
         epoch,

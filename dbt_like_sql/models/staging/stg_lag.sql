@@ -1,4 +1,4 @@
--- How far behind is each group now?  One row per (group_id, topic, broker, queue_id, offset_owner).
+-- How far behind is each group now?  One row per (group_id, topic, broker, queue_id, slice, offset_owner).
 with lag as (select * from {{ source('ledger', 'lag') }}),
 
 final as (
@@ -7,6 +7,7 @@ final as (
         topic,
         broker,
         queue_id,
+        slice,
         coalesce(client_id, '') as offset_owner,
         committed_offset,
         end_offset,

@@ -12,6 +12,7 @@ final as (
         topic,
         broker,
         queue_id,
+        slice,
         client_id,
         case when mode = 'broadcasting' then client_id else '' end as offset_owner,
         committed_offset,

@@ -10,6 +10,7 @@ final as (
         topic,
         broker,
         queue_id,
+        slice,
         {{ log_time('until_ms') }} as until_at,
         committed_offset,
         end_offset,

@@ -10,6 +10,7 @@ final as (
         topic,
         broker,
         queue_id,
+        slice,
         client_id,
         to_client_id,
         silent_ms / 1000 as silent_s,

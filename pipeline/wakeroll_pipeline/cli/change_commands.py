@@ -12,6 +12,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.kick import keep_out_ms_of
 from wakeroll.operator_requests import ResetOutcome
 from wakeroll.reset import ResetPlan, queue_of
+from wakeroll.topic_slices import slices_in
 from wakeroll_model import config as defaults
 from wakeroll_pipeline.cli.admin_connection import admin_of, awaited
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
@@ -149,6 +150,15 @@ MaxMembers = Annotated[
         help=f"Reject clients that join a group of this many members (count; default: {defaults.MAX_MEMBERS})."
     ),
 ]
+SlicesOfTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slices",
+        metavar="TOPIC=N",
+        help="Cut each partition of TOPIC into N slices, a power of two up to 64, which are assigned like queues; "
+        "1: not cut; repeatable.  It needs feature level 5 (default: no change).",
+    ),
+]
 
 ClientName = Annotated[
     str, typer.Argument(metavar="CLIENT", help="Name of the client (client_id), as `wakeroll describe` shows it.")
@@ -258,6 +268,7 @@ def configure(
     settle_ms: SettleMs = None,
     revoke_timeout_ms: RevokeTimeoutMs = None,
     max_members: MaxMembers = None,
+    slices: SlicesOfTopics = None,
     by: By = None,
 ) -> None:
     """Change the settings of a group; without any setting, request a rebalance.
@@ -275,6 +286,7 @@ def configure(
         "settle_ms": settle_ms,
         "revoke_timeout_ms": revoke_timeout_ms,
         "max_members": max_members,
+        "slices": slices_in("--slices", slices or []) or None,
     }
     if strategy is not None and not allow_unknown_strategy:
         require_strategy(strategy, "--allow-unknown-strategy accepts one that only a newer coordinator has")

@@ -5,7 +5,15 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from wakeroll_pipeline.live.view_structs import GroupState, GroupSummary, GroupView, MemberRow, Notice, QueueRow
+from wakeroll_pipeline.live.view_structs import (
+    GroupState,
+    GroupSummary,
+    GroupView,
+    MemberRow,
+    Notice,
+    PartitionRow,
+    QueueRow,
+)
 
 
 class Aged(Struct, frozen=True, kw_only=True):
@@ -31,6 +39,8 @@ class LagAnswer(Aged, frozen=True, kw_only=True):
 
     queues: Sequence[QueueRow]
     members: Sequence[MemberRow]
+    partitions: Sequence[PartitionRow] = ()
+    """Partitions that are cut into slices, whose rows `queues` has."""
 
 
 class StateAnswer(Aged, frozen=True, kw_only=True):

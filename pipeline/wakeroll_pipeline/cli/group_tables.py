@@ -9,7 +9,15 @@ from wakeroll_pipeline.cli.output import clock_text
 from wakeroll_pipeline.cli.styled_text import curve, plain, plain_text, verdict_text
 from wakeroll_pipeline.cli.text_table import Column
 from wakeroll_pipeline.live.verdicts import KINDS, LABELS
-from wakeroll_pipeline.live.view_structs import FailureRow, GroupSummary, HoldRow, MemberRow, QueueRow, RebalanceRow
+from wakeroll_pipeline.live.view_structs import (
+    FailureRow,
+    GroupSummary,
+    HoldRow,
+    MemberRow,
+    PartitionRow,
+    QueueRow,
+    RebalanceRow,
+)
 from wakeroll_pipeline.live.view_text import (
     UNKNOWN,
     ago,
@@ -81,6 +89,17 @@ def queue_lag_columns(rows: Sequence[QueueRow], now_ms: int) -> list[Column]:
     """Return the columns of a list of queues by their lag."""
     wanted = ("queue", "owner", "committed", "end", "lag", "waits", *(one.head for one in _rates(())), "trend")
     return [one for one in queue_columns(rows, now_ms) if one.head in wanted]
+
+
+def partition_lag_columns(rows: Sequence[PartitionRow]) -> list[Column]:
+    """Return the columns of a list of partitions that are cut."""
+    return [
+        Column("partition", [plain(one.name) for one in rows]),
+        Column("slices", [count_text(one.slices) for one in rows], is_number=True),
+        Column("committed", [count_text(one.committed_offset) for one in rows], is_number=True),
+        Column("end", [count_text(one.end_offset) for one in rows], is_number=True),
+        Column("lag", [count_text(one.lag_messages) for one in rows], is_number=True),
+    ]
 
 
 def member_columns(rows: Sequence[MemberRow], now_ms: int) -> list[Column]:

@@ -9,17 +9,18 @@ from rich.text import Text
 from wakeroll_pipeline.cli.completed_names import groups_beginning_with
 from wakeroll_pipeline.cli.group_answers import GroupsAnswer, LagAnswer
 from wakeroll_pipeline.cli.group_screens import head_lines, section
-from wakeroll_pipeline.cli.group_tables import lag_columns, member_lag_columns, queue_lag_columns
+from wakeroll_pipeline.cli.group_tables import lag_columns, member_lag_columns, partition_lag_columns, queue_lag_columns
 from wakeroll_pipeline.cli.live_answer import group_model, provenance, view_of
 from wakeroll_pipeline.cli.options import AsJson, LiveOptions, LogAt
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.styled_text import plain
 from wakeroll_pipeline.cli.text_table import table_lines, write_lines
+from wakeroll_pipeline.live.view_structs import partition_rows
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.live.ledger_reader import Detail
     from wakeroll_pipeline.live.live_model import LiveModel
-    from wakeroll_pipeline.live.view_structs import GroupSummary, GroupView, MemberRow, QueueRow
+    from wakeroll_pipeline.live.view_structs import GroupSummary, GroupView, MemberRow, PartitionRow, QueueRow
 
 out = Output(highlight=False)
 
@@ -42,8 +43,9 @@ def lag(
     """Show the lag of each group, or of each queue and member of one: messages, waiting time, rates.
 
     The lag of a queue without a committed offset is known only if it has no messages, or its owner begins at the
-    first one.  Lag counts from the newest reported end offset, and with the option --bootstrap from the ends that
-    the brokers report now.
+    first one.  A slice of a partition is behind by the messages of all slices above its committed offset; the lag of
+    the partition is that of the slice that is furthest behind.  Lag counts from the newest reported end offset, and
+    with the option --bootstrap from the ends that the brokers report now.
     """
     detail: Detail = "summaries" if group is None else "views"
     with group_model(deployment.settings(), out, group, at, detail=detail) as (model, _):
@@ -66,15 +68,19 @@ def _of_groups(model: "LiveModel", as_json: bool) -> None:
 
 def _of_queues(model: "LiveModel", view: "GroupView", as_json: bool) -> None:
     queues, members = sorted(view.queues, key=_largest_first), sorted(view.members, key=_largest_first)
+    partitions = sorted(partition_rows(view.queues), key=_largest_first)
     if as_json:
-        write_document(LagAnswer(queues=queues, members=members, **provenance(model, view.health)))
+        write_document(
+            LagAnswer(queues=queues, members=members, partitions=partitions, **provenance(model, view.health))
+        )
         return
     width = out.size.width
     lines = [*head_lines(view.health, width), Text(f"lag of {plain(view.summary.group_id)}", "bold")]
     lines += table_lines(queue_lag_columns(queues, view.health.as_of_ms), width).all()
+    lines += section(partition_lag_columns(partitions), width) if partitions else []
     write_lines(out, [*lines, *section(member_lag_columns(members, view.health.as_of_ms), width)])
 
 
-def _largest_first(one: "GroupSummary | QueueRow | MemberRow") -> tuple[bool, int]:
+def _largest_first(one: "GroupSummary | QueueRow | MemberRow | PartitionRow") -> tuple[bool, int]:
     """Return the key by which lags are sorted: first those of which nothing is known, then the largest."""
     return one.lag_messages is not None, -(one.lag_messages or 0)

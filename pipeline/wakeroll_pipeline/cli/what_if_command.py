@@ -10,6 +10,7 @@ from rich.table import Table
 
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
+from wakeroll.topic_slices import slices_in
 from wakeroll_model.assignment_chart import rows_of, text_of
 from wakeroll_model.events import UNREADABLE, Configure
 from wakeroll_model.what_if import NotPlayable, Prediction, Situation, Variation, predict
@@ -51,6 +52,14 @@ Queues = Annotated[
         "--queues", metavar="TOPIC=N", help="Give TOPIC this number of queues; repeatable; default: no change."
     ),
 ]
+SlicesOfTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slices",
+        metavar="TOPIC=N",
+        help="Cut each partition of TOPIC into this number of slices; repeatable; default: no change.",
+    ),
+]
 GroupSettings = Annotated[
     list[str] | None,
     typer.Option(
@@ -74,6 +83,7 @@ def what_if(
     add: Add = 0,
     remove: Remove = None,
     queues: Queues = None,
+    slices: SlicesOfTopics = None,
     settings: GroupSettings = None,
     at: LogAt = None,
     picture: Picture = None,
@@ -83,7 +93,10 @@ def what_if(
 
     All options together make one alternative; several --strategy options make one alternative each.
     """
-    changes = _changes(strategy or [], add, remove or [], queues or [], settings or [])
+    named: dict[str, Any] = dict(_setting(text) for text in settings or [])
+    if cut := slices_in("--slices", slices or []):
+        named["slices"] = cut
+    changes = _changes(strategy or [], add, remove or [], queues or [], named)
     with group_model(deployment.settings(), out, group, at, detail="states") as (model, _):
         view_of(model, group)  # refuses the name of an unknown group
         shard = model.shard_of(group)
@@ -107,14 +120,15 @@ def what_if(
 
 
 def _changes(
-    strategies: Sequence[str], add: int, remove: Sequence[str], queues: Sequence[str], settings: Sequence[str]
+    strategies: Sequence[str], add: int, remove: Sequence[str], queues: Sequence[str], settings: dict[str, Any]
 ) -> list[Variation]:
     """Return the alternatives that the options describe."""
     if not (strategies or add or remove or queues or settings):
-        raise InvalidUsage("no change is named; use at least one of --strategy, --add, --remove, --queues, --settings")
-    named: dict[str, Any] = dict(_setting(text) for text in settings)
+        raise InvalidUsage(
+            "no change is named; use at least one of --strategy, --add, --remove, --queues, --slices, --settings"
+        )
     grown = dict(topic_queues(text, "--queues") for text in queues)
-    return alternatives(Variation(settings=named, add=add, remove=remove, queues=grown), strategies)
+    return alternatives(Variation(settings=settings, add=add, remove=remove, queues=grown), strategies)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -137,7 +151,7 @@ def _table(title: str, answers: dict[str, Prediction]) -> Table:
     for words in ("now", *answers):
         table.add_column(words, overflow="fold")
     sums = [_sums(now), *(_sums(answer.then, answer) for answer in answers.values())]
-    for name in sums[-1]:
+    for name in dict.fromkeys(name for one in reversed(sums) for name in one):
         table.add_row(name, *(one.get(name, "") for one in sums))
     situations = [_clients(now), *(_clients(answer.then, now) for answer in answers.values())]
     clients = sorted({client_id for one in situations for client_id in one})
@@ -155,6 +169,9 @@ def _sums(situation: Situation, answer: Prediction | None = None) -> dict[str, s
         "queues": f"{len(situation.owners)}, {len(situation.unowned)} unowned",
         "spread": str(situation.spread),
     }
+    if any(queue.slices > 1 for queue in (*situation.owners, *situation.unowned)):
+        most = max(situation.readers.values(), default=0)
+        sums["readers"] = f"{situation.amplification:.1f} members read a partition, at most {most}"
     if answer is not None:
         sums["moved"] = f"{len(answer.moved)} queues"
         sums["hand-overs"] = f"{len(answer.handovers)}, the last one after {answer.took_ms / 1_000:.1f} s"

@@ -15,6 +15,7 @@ from duckdb import DuckDBPyRelation
 
 from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, TABLES
 from wakeroll_model.rows import Table as LedgerTable
+from wakeroll_model.slices import MOST
 from wakeroll_pipeline.ledger.column_types import Column, Simple, in_duckdb
 from wakeroll_pipeline.ledger.delta_files import (
     bounds_of,
@@ -330,7 +331,9 @@ def facts_of(ledger: DuckLedger, day: date, opening: Opening | None = None) -> R
             f"cast({quoted(name)} as {in_duckdb(fact.type)}) as {quoted(name)}" for name, fact in FACTS.items()
         )
         named = f"select date {literal(day.isoformat())} as day, {str(whole).lower()} as is_whole, * from final"
-        sql = f"{_DAY.replace('{is_abrupt}', IS_ABRUPT)} select {types} from ({named}) order by group_id"
+        is_cut = bool(its.rows("select 1 from offsets where slice is not null limit 1"))
+        text = _DAY.replace("{is_abrupt}", IS_ABRUPT).replace("{lowest}", _lowest() if is_cut else _AS_COMMITTED)
+        sql = f"{text} select {types} from ({named}) order by group_id"
         times = {"begin_ms": begin_ms, "end_ms": end_ms}
         rows = its.in_bounded_memory(lambda: Table(connection.sql(sql, params=times).to_arrow_table()))
     return RecordBatchReader.from_batches(rows.schema, rows.to_batches())
@@ -442,18 +445,76 @@ def _has_losses(its: DuckLedger, begin_ms: int, end_ms: int, losses: list[Loss])
 
 _OPENED = {
     ASSIGNMENTS.name: """
-        select group_id, topic, broker, queue_id, client_id, how, $begin_ms as from_ms, 0 as era, 0 as seq
+        select group_id, topic, broker, queue_id, slice, client_id, how, $begin_ms as from_ms, 0 as era, 0 as seq
         from opening
         where table_name = 'assignments'
     """,
     OFFSETS.name: """
-        select group_id, topic, broker, queue_id, committed_offset, null::boolean as deleted, 'clustering' as mode,
-            $begin_ms - 1 as at_ms, 0 as era, 0 as seq
+        select group_id, topic, broker, queue_id, slice, committed_offset, null::boolean as deleted,
+            'clustering' as mode, $begin_ms - 1 as at_ms, 0 as era, 0 as seq
         from opening
         where table_name = 'offsets'
     """,
 }
 """Table -> the newest row of each queue before a day, as if it were the first row of the day."""
+
+_PARTITION = "group_id, topic, broker, queue_id"
+
+
+_AS_COMMITTED = "committed as (select * exclude (slice) from committed_by_slice),"
+"""SQL of `committed` of a day on which no partition is cut."""
+
+
+def _lowest() -> str:
+    """Return the SQL of `committed`: the lowest committed offset of each partition over time, from those of its slices.
+
+    Level by level, each slice gets the lowest offset of its own and of its two halves; level 1 is the whole partition.
+    The work grows with the number of commits only, and partitions that are not cut have none.
+    """
+    levels = [f"lowest_{MOST} as (select * exclude (slices) from of_slices where slices = {MOST})"]
+    number = MOST // 2
+    while number:
+        levels.append(
+            f"""lowest_{number} as (
+    select
+        {_PARTITION}, slice, at_ms, era, seq,
+        least(
+            last_value(own_offset ignore nulls) over until_then,
+            last_value(low_offset ignore nulls) over until_then,
+            last_value(high_offset ignore nulls) over until_then
+        ) as committed_offset
+    from (
+        select * exclude (slices, committed_offset), committed_offset as own_offset from of_slices
+        where slices = {number}
+        union all by name
+        select
+            * exclude (slice, committed_offset),
+            slice // 2 as slice,
+            case when slice % 2 = 0 then committed_offset end as low_offset,
+            case when slice % 2 = 1 then committed_offset end as high_offset
+        from lowest_{2 * number}
+    )
+    window until_then as (
+        partition by {_PARTITION}, slice order by at_ms, era, seq rows between unbounded preceding and current row
+    )
+)"""
+        )
+        number //= 2
+    return f"""cut as materialized (select distinct {_PARTITION} from committed_by_slice where slice is not null),
+of_slices as materialized (
+    select
+        * exclude (slice),
+        coalesce(split_part(slice, '/', 1)::int, 0) as slice,
+        coalesce(split_part(slice, '/', 2)::int, 1) as slices
+    from committed_by_slice semi join cut using ({_PARTITION})
+),
+{", ".join(levels)},
+committed as (
+    select * exclude (slice) from committed_by_slice anti join cut using ({_PARTITION})
+    union all by name
+    select * exclude (slice) from lowest_1
+),"""
+
 
 _DAY = """
 with forgettings as (
@@ -463,13 +524,13 @@ with forgettings as (
 ),
 -- Owners of each queue in the order of decisions; a forgotten group has no queues until it comes back.
 owner_changes as (
-    select group_id, topic, broker, queue_id, client_id, how, from_ms as at_ms, era, seq
+    select group_id, topic, broker, queue_id, slice, client_id, how, from_ms as at_ms, era, seq
     from assignments
     where from_ms < $end_ms
 ),
 gone as (
     select distinct
-        group_id, topic, broker, queue_id, null::varchar as client_id, 'removed' as how, forgettings.at_ms,
+        group_id, topic, broker, queue_id, slice, null::varchar as client_id, 'removed' as how, forgettings.at_ms,
         forgettings.place
     from owner_changes inner join forgettings using (group_id)
     where (owner_changes.era, owner_changes.seq) < forgettings.place
@@ -479,7 +540,7 @@ begun as (
     select
         * exclude (at_ms),
         max(at_ms) over (
-            partition by group_id, topic, broker, queue_id order by place
+            partition by group_id, topic, broker, queue_id, slice order by place
             rows between unbounded preceding and current row
         ) as at_ms
     from (select * exclude (era, seq), (era, seq) as place from owner_changes union all by name select * from gone)
@@ -487,13 +548,14 @@ begun as (
 owner_periods as (
     select
         *,
-        lead(at_ms, 1, $end_ms) over (partition by group_id, topic, broker, queue_id order by place) - at_ms as lasts_ms
+        lead(at_ms, 1, $end_ms) over (partition by group_id, topic, broker, queue_id, slice order by place) - at_ms
+            as lasts_ms
     from begun
 ),
 owned as (
     select
         group_id,
-        sum(case when client_id is null and how <> 'removed' then lasts_ms else 0 end) as unowned_queue_ms,
+        sum(case when client_id is null and how not in ('removed', 'cut') then lasts_ms else 0 end) as unowned_queue_ms,
         count(distinct client_id) as owners
     from owner_periods
     group by group_id
@@ -540,7 +602,18 @@ each_move as (
         repeats_possible
     from handovers
     left join (select shard, seq, silent_ms from silences) as silences using (shard, seq)
-    left join (select shard, seq, repeats_possible from repeats) as repeats using (shard, seq)
+    left join (
+        -- Slices of one partition may change hands together: the messages that are read again are counted once.
+        select
+            shard,
+            seq,
+            case
+                when slice is null or row_number() over (
+                    partition by group_id, topic, broker, queue_id, at_ms order by repeats_possible desc, era, seq
+                ) = 1 then repeats_possible
+            end as repeats_possible
+        from repeats
+    ) as repeats using (shard, seq)
     where at_ms >= $begin_ms and at_ms < $end_ms
 ),
 handed as (
@@ -554,13 +627,14 @@ handed as (
     from each_move
     group by group_id
 ),
-committed as (
-    select group_id, topic, broker, queue_id, at_ms,
+committed_by_slice as (
+    select group_id, topic, broker, queue_id, slice, at_ms,
         -- An offset that was deleted has no lag.
         case when deleted then 9223372036854775807 else committed_offset end as committed_offset, era, seq
     from offsets
     where mode = 'clustering' and at_ms < $end_ms
 ),
+{lowest}
 ends as (
     select topic, broker, queue_id, at_ms, end_offset, first_offset from end_offsets where at_ms < $end_ms
 ),

@@ -18,7 +18,7 @@ from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Place
 
-_FILE = "_opening-1.parquet"
+_FILE = "_opening-2.parquet"
 """Name of the file; readers of Delta tables ignore names with this begin. The number is that of its columns."""
 
 
@@ -103,7 +103,8 @@ def forget_opening(folder: Place) -> None:
 
 _NOTHING = """
 select '' as table_name, '' as shard, '' as group_id, '' as topic, '' as broker, 0::bigint as queue_id,
-    null::varchar as client_id, null::varchar as how, null::bigint as committed_offset, null::varchar as json,
+    null::varchar as slice, null::varchar as client_id, null::varchar as how, null::bigint as committed_offset,
+    null::varchar as json,
     0::bigint as era, 0::bigint as seq
 where false
 """
@@ -115,11 +116,11 @@ with forgettings as (
     group by group_id, shard
 ),
 said as (
-    select 'assignments' as table_name, shard, group_id, topic, broker, queue_id, client_id, how, era, seq
+    select 'assignments' as table_name, shard, group_id, topic, broker, queue_id, slice, client_id, how, era, seq
     from assignments
     where from_ms >= {begin} and from_ms < {end}
     union all by name
-    select 'offsets' as table_name, shard, group_id, topic, broker, queue_id,
+    select 'offsets' as table_name, shard, group_id, topic, broker, queue_id, slice,
         case when deleted then 9223372036854775807 else committed_offset end as committed_offset, era, seq  -- no lag
     from offsets
     where mode = 'clustering' and at_ms >= {begin} and at_ms < {end}
@@ -139,6 +140,7 @@ latest as (
         said.topic,
         said.broker,
         said.queue_id,
+        said.slice,
         arg_max(
             struct_pack(
                 shard := said.shard, client_id := said.client_id, how := said.how,
@@ -150,18 +152,19 @@ latest as (
     left join forgettings on said.group_id = forgettings.group_id and said.shard = forgettings.shard
     where forgettings.place is null or (said.era, said.seq) > forgettings.place
     group by
-        said.table_name, said.group_id, said.topic, said.broker, said.queue_id,
+        said.table_name, said.group_id, said.topic, said.broker, said.queue_id, said.slice,
         case when said.table_name = 'decisions' then said.client_id end
 ),
 newest as (select * exclude (its), unnest(its) from latest),
 owners as (select distinct group_id, client_id from newest where table_name = 'assignments' and client_id is not null),
 final as (
-    select * from newest where table_name <> 'decisions'
+    select * from newest
+    where table_name <> 'decisions' and how is distinct from 'cut'  -- no queue any more
     union all
     select * from newest semi join owners using (group_id, client_id) where table_name = 'decisions'
 )
 select
-    table_name, shard, group_id, topic, broker, queue_id::bigint as queue_id, client_id, how,
+    table_name, shard, group_id, topic, broker, queue_id::bigint as queue_id, slice, client_id, how,
     committed_offset::bigint as committed_offset, json, era::bigint as era, seq::bigint as seq
 from final
 """

@@ -72,10 +72,17 @@ def with_era(rows: DataFrame) -> DataFrame:
     return rows.select([column for name in rows.columns for column in ((name, era) if name == "shard" else (name,))])
 
 
-def with_new_columns(rows: DataFrame, table: Table) -> DataFrame:
-    """Add the columns that an earlier release did not declare; they are null, as after the migration of the table."""
-    new = [field for field in schema_of(table.row) if field.name not in rows.columns]
-    return rows.select("*", *(f.lit(None).cast(field.dataType).alias(field.name) for field in new)) if new else rows
+def as_declared(rows: DataFrame, table: Table) -> DataFrame:
+    """Return rows with the declared columns in their order, and behind them those that are not declared any more.
+
+    A table that an earlier release created lacks new columns, or has them at the end. Those that it lacks are null.
+    """
+    declared = schema_of(table.row)
+    shown = [
+        f.col(field.name) if field.name in rows.columns else f.lit(None).cast(field.dataType).alias(field.name)
+        for field in declared
+    ]
+    return rows.select(*shown, *(name for name in rows.columns if name not in declared.names))
 
 
 def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, int] | None = None) -> list[str]:
@@ -104,7 +111,7 @@ def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, in
         reader = spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
-        rows = with_new_columns(reader.load(path.for_spark()), table)
+        rows = as_declared(reader.load(path.for_spark()), table)
         (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)
     names = [*TABLES]
     for view, (name, sql) in zip(declared_views(), views("spark"), strict=True):

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from wakeroll_model import decisions
-from wakeroll_model.queue import Queue, QueueId
+from wakeroll_model.queue import Queue, QueueId, slice_sql
 from wakeroll_model.rows import DECIDED, DecisionRow
 from wakeroll_pipeline.ledger.column_types import Column, ListOf, Type, columns_of, in_duckdb, in_spark, json_in_duckdb
 from wakeroll_pipeline.ledger.view_rows import VIEW_ROWS, Era
@@ -38,6 +38,9 @@ KINDS: Mapping[str, type[decisions.Decision]] = {
 IS_ABRUPT = f"how not in ({', '.join(map(repr, decisions.ORDERLY))})"
 """SQL condition of the hand-overs that the previous owner did not cause, in a view or table with the column `how`. The
 queries in the folder `views` have it as ``{is_abrupt}``."""
+
+SLICE = slice_sql("queue")
+"""SQL of the column `slice` where a view or decision has the column `queue`; the files have it as ``{slice}``."""
 
 VIEWS = (*KINDS, *VIEW_ROWS)
 """Names of all views; each may read the views before it."""
@@ -109,7 +112,12 @@ def _in_quotes(text: str) -> str:
 
 def _sql_of(name: str) -> str:
     folder = resources.files("wakeroll_pipeline.ledger").joinpath("views")
-    return folder.joinpath(f"{name}.sql").read_text(encoding="utf-8").replace("{is_abrupt}", IS_ABRUPT)
+    return (
+        folder.joinpath(f"{name}.sql")
+        .read_text(encoding="utf-8")
+        .replace("{is_abrupt}", IS_ABRUPT)
+        .replace("{slice}", SLICE)
+    )
 
 
 def _with_times(columns: tuple[Column, ...]) -> tuple[Column, ...]:

@@ -19,7 +19,7 @@ from wakeroll_model.decisions import (
     StrategyOrNone,
     WokenBy,
 )
-from wakeroll_model.queue import BrokerName, ClientId, GroupId, QueueId, TopicName
+from wakeroll_model.queue import BrokerName, ClientId, GroupId, QueueId, SliceText, TopicName
 from wakeroll_model.rows import (
     ChangeEpoch,
     Freed,
@@ -57,6 +57,7 @@ class CurrentAssignment(Struct):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
+    slice: SliceText
     client_id: Annotated[ClientId | None, Meta(description="owner; null if no member owns the queue")]
     epoch: ChangeEpoch
     from_ms: OwnedFromMs
@@ -74,6 +75,7 @@ class CurrentOffset(Struct):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
+    slice: SliceText
     client_id: Committer
     committed_offset: CommittedOffset
     epoch: CommitEpoch
@@ -152,6 +154,7 @@ class Silence(Struct):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
+    slice: SliceText
     client_id: Annotated[ClientId, Meta(description="owner that expired")]
     instance_id: Annotated[str, Meta(description="its instance")]
     to_client_id: Annotated[ClientId | None, Meta(description="new owner; null if there is none")]
@@ -200,6 +203,7 @@ class Repeat(Struct):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
+    slice: SliceText
     client_id: Annotated[ClientId, Meta(description="owner before")]
     to_client_id: Annotated[ClientId, Meta(description="new owner")]
     epoch: ChangeEpoch
@@ -234,6 +238,7 @@ class QueueLag(Struct):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
+    slice: SliceText
     client_id: Annotated[
         str | None, Meta(description="client of a broadcasting group; null in a clustering group, which shares offsets")
     ]
@@ -262,10 +267,11 @@ class ViewRows(NamedTuple):
     """Columns that identify a row."""
 
 
-_QUEUE = ("topic", "broker", "queue_id")
+_PARTITION = ("topic", "broker", "queue_id")
+_QUEUE = (*_PARTITION, "slice")
 
 VIEW_ROWS: Mapping[str, ViewRows] = {
-    "end_offsets": ViewRows(EndOffset, (*_QUEUE, "at_ms")),
+    "end_offsets": ViewRows(EndOffset, (*_PARTITION, "at_ms")),
     "current_assignments": ViewRows(CurrentAssignment, ("group_id", *_QUEUE)),
     "current_offsets": ViewRows(CurrentOffset, ("group_id", *_QUEUE, "client_id")),
     "current_members": ViewRows(CurrentMember, ("group_id", "client_id")),

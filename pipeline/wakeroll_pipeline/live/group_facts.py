@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import structs
 
+from wakeroll_model import slicing
 from wakeroll_model.config import WAITING_MS
 from wakeroll_model.coordinator_log.kafka_group import KafkaGroup
 from wakeroll_model.decisions import Rebalance
@@ -22,13 +23,21 @@ _BY_OPERATORS = ("config", "reset", "kick", "pause")
 
 
 def queues_of(group: Group, routes: Routes) -> list[Queue]:
-    """Return the queues of a group, sorted: those of the topics that it subscribes, and those with stored offsets."""
+    """Return the queues of a group, sorted: those of the topics that it subscribes, and those with stored offsets.
+
+    Of a partition that is cut, these are its slices, and former ones as long as they have owners; they do not overlap.
+    """
     found = {queue for topic in group.topics for queue in routes.queues(topic) or ()}
-    found.update(owners_of(group))
+    if group.sliced and mode_of(group) == "clustering":
+        found = {piece for queue in found for piece in slicing.pieces(group, routes, queue)}
+    owned = owners_of(group)
+    if group.is_learning:  # the state does not have its owners, and may not have the numbers of slices
+        found -= {queue.whole for queue in owned if queue.slices > 1}
+    found.update(owned)
     if not group.members:
         own = [one.offsets for one in group.broadcast_offsets.values()]
         stored = [group.offsets] if mode_of(group) == "clustering" else own
-        found.update(queue for offsets in stored for queue in offsets if not routes.lacks(queue))
+        found.update(queue for offsets in stored for queue in offsets if not routes.lacks(queue.whole))
     return sorted(found)
 
 
@@ -163,6 +172,7 @@ def _troubled(
             continue
         yield QueueFacts(
             name=str(queue),
+            partition=str(queue.whole),
             owner="every member" if broadcasts else owners.get(queue, ""),
             lag=0 if lag is None else lag.lag or 0,
             grown=0 if lag is None else lag.grown,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from wakeroll_model import slicing
 from wakeroll_model.events import Mode
 from wakeroll_model.group import Group
 from wakeroll_model.queue import Queue
@@ -24,6 +25,8 @@ class GroupLags:
         """Log time since which the lags are watched; None before the first update."""
         self.series: list[tuple[int, int]] = []
         """Log time and total lag, oldest first."""
+        self._is_cut = False
+        """Whether a queue is a slice."""
         self.rates = NOT_KNOWN
         """How fast messages arrive in all queues and are consumed, at the newest point of the series."""
 
@@ -43,13 +46,14 @@ class GroupLags:
             lag = self.queues.get(queue)
             if lag is None:
                 lag = self.queues[queue] = QueueLag(now_ms)
+                self._is_cut |= queue.slices > 1
             committed = committed_of(group, queue)
             from_first = committed is None and begins_at_first(group, queue)
-            lag.update(committed, ends.get(queue), now_ms, from_first=from_first)
+            lag.update(committed, ends.get(queue.whole), now_ms, from_first=from_first)
         total = self.total
         if total is not None and (not self.series or now_ms - self.series[-1][0] >= SERIES_MS):
             self.series.append((now_ms, total))
-            self.rates = rates_of_all(total, [lag.rates for lag in self.queues.values()])
+            self.rates = rates_of_all(total, [lag.rates for lag in self._partitions()])
             if len(self.series) > SERIES:
                 half = SERIES // 2
                 self.series[:half] = self.series[:half:2]
@@ -59,6 +63,10 @@ class GroupLags:
         kept = set(queues)
         if self.queues.keys() - kept:
             self.queues = {queue: lag for queue, lag in self.queues.items() if queue in kept}
+            self._is_cut = any(queue.slices > 1 for queue in self.queues)
+
+    def _partitions(self) -> Iterable[QueueLag]:
+        return furthest_behind(self.queues) if self._is_cut else self.queues.values()
 
     @property
     def unknown(self) -> list[Queue]:
@@ -72,9 +80,23 @@ class GroupLags:
 
     @property
     def total(self) -> int | None:
-        """Sum of the known lags in messages; None if none is known."""
-        known = [lag.lag for lag in self.queues.values() if lag.lag is not None]
+        """Sum of the known lags of the partitions in messages; None if none is known."""
+        known = [lag.lag for lag in self._partitions() if lag.lag is not None]
         return sum(known) if known else None
+
+
+def furthest_behind(lags: Mapping[Queue, QueueLag]) -> list[QueueLag]:
+    """Return the lag of each partition: that of its slice which is furthest behind, as far as lags are known.
+
+    The lag of a slice counts the messages of all slices above its committed offset, so the lags of the slices of a
+    partition cannot be added up.
+    """
+    found: dict[Queue, QueueLag] = {}
+    for queue, lag in lags.items():
+        known = found.get(queue.whole)
+        if known is None or known.lag is None or (lag.lag is not None and lag.lag > known.lag):
+            found[queue.whole] = lag
+    return list(found.values())
 
 
 def mode_of(group: Group) -> Mode:
@@ -90,6 +112,9 @@ def committed_of(group: Group, queue: Queue) -> int | None:
     whichever client comes back. Offsets of the other mode are left over from before, and do not count.
     """
     if mode_of(group) == "clustering":
+        if queue.topic in group.sliced and queue not in group.offsets:
+            lowest, is_all, _ = slicing.progress(queue, slicing.facts(group, queue))  # those of former slices
+            return lowest.offset if lowest is not None and is_all else None
         return group.offsets.get(queue)
     if not group.members:
         left = [own.offsets[queue] for own in group.broadcast_offsets.values() if queue in own.offsets]

@@ -14,7 +14,7 @@ from wakeroll_model.group import Group, GroupSettings, Member, Received
 from wakeroll_model.held_queue import HeldQueue
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.live.decision_feed import HISTORY_MS, GroupHistory, Published
-from wakeroll_pipeline.live.group_lags import GroupLags, committed_of
+from wakeroll_pipeline.live.group_lags import GroupLags, committed_of, furthest_behind
 from wakeroll_pipeline.live.ownership_lanes import lanes_of
 from wakeroll_pipeline.live.queue_lag import QueueLag
 from wakeroll_pipeline.live.queue_rates import NOT_KNOWN, rates_of_all
@@ -98,16 +98,17 @@ def member_rows(sources: GroupSources) -> list[MemberRow]:
     """Return the members of a group."""
     group = sources.group
     waits = Counter(wanted for queue, wanted in group.target.items() if sources.owners.get(queue) != wanted)
-    owned: dict[str, list[QueueLag]] = {}
+    owned: dict[str, dict[Queue, QueueLag]] = {}
     for queue, owner in sources.owners.items():
-        owned.setdefault(owner, []).append(sources.lags.queues.get(queue) or QueueLag(sources.now_ms))
+        owned.setdefault(owner, {})[queue] = sources.lags.queues.get(queue) or QueueLag(sources.now_ms)
     rows = []
     for client_id, member in group.members.items():
         if group.mode == "broadcasting":
             lags, rates = _own_lags(sources, client_id, member), NOT_KNOWN
         else:
-            lags = [one.lag for one in owned.get(client_id, ())]
-            rates = rates_of_all(_sum(lags), [one.rates for one in owned.get(client_id, ())])
+            partitions = furthest_behind(owned.get(client_id, {}))
+            lags = [one.lag for one in partitions]
+            rates = rates_of_all(_sum(lags), [one.rates for one in partitions])
         rows.append(_member_row(sources, client_id, member, waits[client_id], lags, rates.catch_up_ms))
     return rows
 
@@ -208,6 +209,7 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
         topic=queue.topic,
         broker=queue.broker,
         queue_id=queue.queue_id,
+        slice=queue.slice_text,
         owner=owner,
         releasing=member is not None and queue in member.revoking,
         next_owner=wanted if wanted != owner else "",
@@ -220,7 +222,7 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
         trend="none" if lag is None else lag.trend,
         samples=[] if lag is None else list(lag.samples),
         committed_ms=None if lag is None or lag.committed is None else lag.moved_ms,
-        is_held=(name, owner) in waiting,
+        is_held=(str(queue.whole), owner) in waiting,
         note=_note(sources, queue),
         from_ms=None if change is None else change.at_ms,
         epoch=None if change is None or change.epoch < 0 else change.epoch,
@@ -265,7 +267,7 @@ def _note(sources: GroupSources, queue: Queue) -> str:
 def _holds(sources: GroupSources) -> Iterator[HoldRow]:
     """Yield the held pulls of the group's members."""
     group = sources.group
-    for queue in sources.queues:
+    for queue in dict.fromkeys(one.whole for one in sources.queues):
         held, skew_ms = sources.held_queue(queue)
         if held is None or not held.holds:
             continue

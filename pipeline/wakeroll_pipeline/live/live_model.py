@@ -222,7 +222,10 @@ class LiveModel:
             }
             tracked.lags.update(group, tracked.queues, self.ends, now_ms)
         elif changed:
-            tracked.lags.update(group, changed & set(tracked.queues), self.ends, now_ms)
+            its = changed & set(tracked.queues)
+            if group.sliced:  # an end is that of a whole queue
+                its |= {one for one in tracked.queues if one.whole in changed}
+            tracked.lags.update(group, its, self.ends, now_ms)
         if only_lags:
             return
         summary = summary_of(

@@ -10,7 +10,7 @@ from wakeroll_pipeline.live.view_structs import LaneRow, PeriodRow
 def lanes_of(
     queues: Sequence[Queue], owners: Mapping[Queue, str], handovers: Iterable[Handover], from_ms: int, to_ms: int
 ) -> list[LaneRow]:
-    """Return one lane per queue.
+    """Return one lane per queue; a slice has no period before its first owner, or while there were others.
 
     Args:
         queues: the queues, in the order of the lanes.
@@ -23,27 +23,32 @@ def lanes_of(
     for one in handovers:
         of_queue.setdefault(one.queue, []).append(one)
     return [
-        LaneRow(queue=str(queue), periods=_periods(of_queue.get(queue, ()), owners.get(queue, ""), from_ms, to_ms))
+        LaneRow(queue=str(queue), periods=_periods(queue, of_queue.get(queue, ()), owners, from_ms, to_ms))
         for queue in queues
     ]
 
 
-def _periods(changes: Sequence[Handover], owner: str, from_ms: int, to_ms: int) -> list[PeriodRow]:
+def _periods(
+    queue: Queue, changes: Sequence[Handover], owners: Mapping[Queue, str], from_ms: int, to_ms: int
+) -> list[PeriodRow]:
     """Return the periods of one queue; without a known change, its owner had it all the time."""
     recent = [one for one in changes if one.at_ms > from_ms]
     earlier = [one for one in changes if one.at_ms <= from_ms]
-    client_id, how = owner, ""
+    client_id, how = owners.get(queue, ""), ""
+    exists = True
     if earlier:
         client_id, how = earlier[-1].to or "", earlier[-1].how
+        exists = how != "cut"
     elif recent:
         client_id = recent[0].from_ or ""
+        exists = queue.slices == 1 or recent[0].how != "first"
     periods: list[PeriodRow] = []
     begin_ms = from_ms
     for one in recent:
         at_ms = max(min(one.at_ms, to_ms), begin_ms)
-        if at_ms > begin_ms:
+        if at_ms > begin_ms and exists:
             periods.append(_period(client_id, begin_ms, at_ms, how))
-        client_id, how, begin_ms = one.to or "", one.how, at_ms
+        client_id, how, begin_ms, exists = one.to or "", one.how, at_ms, one.how != "cut"
     periods.append(_period(client_id, begin_ms, to_ms, how, is_open=True))
     return periods
 

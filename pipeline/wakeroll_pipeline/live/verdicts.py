@@ -53,6 +53,8 @@ class QueueFacts(Struct, frozen=True, kw_only=True):
     """Facts about a queue that has lag or no owner; times are log times (epoch ms)."""
 
     name: str
+    partition: str = ""
+    """Name of the whole queue, if this is a slice; empty: the same."""
     owner: str = ""
     """Client that owns the queue; empty if nobody does."""
     lag: int = 0
@@ -145,12 +147,22 @@ def _stalled(facts: GroupFacts) -> Finding | None:
     stuck = [one for one in facts.queues if is_stalled(one, facts.now_ms)]
     if not stuck:
         return None
+    grown = _by_partition((one, one.grown) for one in stuck)
     longest = min(stuck, key=lambda one: one.moved_ms)
     return Finding(
         "stalled",
-        f"{_queues(stuck)} grew by {_messages(sum(one.grown for one in stuck))} while nothing was committed, for "
+        f"{_queues(stuck)} grew by {_messages(grown)} while nothing was committed, for "
         f"{duration(facts.now_ms - longest.moved_ms)}; {_owners(stuck)}",
     )
+
+
+def _by_partition(counts: Iterable[tuple[QueueFacts, int]]) -> int:
+    """Return the sum of messages of queues; those of slices of a partition count once, as the largest number."""
+    largest: dict[str, int] = {}
+    for queue, count in counts:
+        partition = queue.partition or queue.name
+        largest[partition] = max(count, largest.get(partition, 0))
+    return sum(largest.values())
 
 
 def is_stalled(queue: QueueFacts, now_ms: int) -> bool:
@@ -170,7 +182,7 @@ def _behind(facts: GroupFacts) -> Finding | None:
     if slow:
         since_ms = min(one.not_fallen_ms for one in slow if one.not_fallen_ms is not None)
         text = f"the lag of {_queues(slow)} has not fallen for {duration(facts.now_ms - since_ms)}"
-        return Finding("behind", f"{text}: {_messages(sum(one.lag for one in slow))} wait")
+        return Finding("behind", f"{text}: {_messages(_by_partition((one, one.lag) for one in slow))} wait")
     late = [
         one
         for one in facts.queues
@@ -208,7 +220,7 @@ def _uncommitted(facts: GroupFacts) -> Finding | None:
     if not since:
         return None
     silent = [one for _, one in since]
-    lag = sum(one.lag for one in silent)
+    lag = _by_partition((one, one.lag) for one in silent)
     waits = f"{_messages(lag)} {_verb(lag, 'wait')}" if lag else "the lag is not known"
     return Finding(
         "uncommitted",

@@ -3,6 +3,7 @@
 Times are log times (epoch ms). Names come from records that anybody may append: they are text, never markup.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -59,7 +60,8 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     moving: int
     """Queues that their owners must release."""
     lag_messages: int | None
-    """Sum of the known lags; None if none is known."""
+    """Sum of the known lags of its partitions; None if none is known. Of a partition that is cut, the lag of the slice
+    that is furthest behind counts."""
     lag_queues: int
     """Number of queues that have lag."""
     behind_since_ms: int | None
@@ -144,7 +146,8 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     leaving: str = ""
     """The operator that kicked it and the reason, in words; empty if it need not leave."""
     lag_messages: int | None = None
-    """Sum of the known lags of the queues that it owns; in a broadcasting group, by its own offsets, of all queues that
+    """Sum of the known lags of the queues that it owns, of slices of a partition the largest one; in a broadcasting
+    group, by its own offsets, of all queues that
     it reads. None if none is known."""
     lag_unknown: int = 0
     """Number of these queues whose lag is not known."""
@@ -226,6 +229,9 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     """Owner before that change; None if there was none, or it is not known."""
     how: str = ""
     """How it had become free before that change; empty if that is not known."""
+    slice: str | None = None
+    """Slice of the partition, as in the tables: 5/8 is slice 5 of 8; None if the partition is not cut. The end and the
+    lag of a slice count the messages of all slices."""
     arriving_per_s: float | None = None
     """Messages that arrive per second, over the last minute or two; None if that is not known."""
     consumed_per_s: float | None = None
@@ -236,7 +242,47 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     @property
     def queue(self) -> Queue:
         """The queue itself."""
-        return Queue(self.topic, self.broker, self.queue_id)
+        return Queue.of_columns(self.topic, self.broker, self.queue_id, self.slice)
+
+
+class PartitionRow(Struct, frozen=True, kw_only=True):
+    """One partition that is cut into slices for a group."""
+
+    name: str
+    topic: str
+    broker: str
+    queue_id: int
+    slices: int
+    """Number of its queues: slices, or former ones that still have owners."""
+    committed_offset: int | None
+    """Lowest committed offset of its slices; None if one of them has none."""
+    end_offset: int | None
+    lag_messages: int | None
+    """Lag of the slice that is furthest behind; None if none is known."""
+
+
+def partition_rows(queues: Iterable[QueueRow]) -> list[PartitionRow]:
+    """Return the partitions among queues that are cut, in the order of their first slices."""
+    cut: dict[Queue, list[QueueRow]] = {}
+    for one in queues:
+        if one.slice is not None:
+            cut.setdefault(one.queue.whole, []).append(one)
+    rows = []
+    for whole, slices in cut.items():
+        offsets = [one.committed_offset for one in slices if one.committed_offset is not None]
+        rows.append(
+            PartitionRow(
+                name=str(whole),
+                topic=whole.topic,
+                broker=whole.broker,
+                queue_id=whole.queue_id,
+                slices=len(slices),
+                committed_offset=min(offsets) if len(offsets) == len(slices) else None,
+                end_offset=max((one.end_offset for one in slices if one.end_offset is not None), default=None),
+                lag_messages=max((one.lag_messages for one in slices if one.lag_messages is not None), default=None),
+            )
+        )
+    return rows
 
 
 class MoveRow(Struct, frozen=True, kw_only=True):

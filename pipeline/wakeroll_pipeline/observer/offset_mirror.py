@@ -4,6 +4,8 @@ So tools that read Kafka's group offsets (kafka-consumer-groups, lag exporters, 
 that return to Kafka's own groups continue where their group was. The mirror reads the decisions and commits its
 position like any Kafka consumer, so after a restart it continues where it was.
 
+Of a partition that a group cuts into slices, the mirror writes the lowest offset of its slices; see `SlicedOffsets`.
+
 Two mirrors do no harm: both write the newest offsets. Before a mirror writes, it reads up to the end that the decisions
 have then, and it writes within `RECENT_MS`. So one that was suspended, or out of reach, reads on first. Kafka has no
 conditional commits: a mirror that is suspended in the moment between its last check and the request can write an older
@@ -16,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
@@ -33,6 +36,7 @@ from wakeroll_model.queue import Queue
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.observer.sliced_offsets import SlicedOffsets
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,15 @@ _AT_ONCE = 1_000
 _KIND = b'"kind":"offset"'
 
 _decode = msgspec.json.Decoder(Offset).decode
+
+
+class _Pending(NamedTuple):
+    """A committed offset that is not written yet."""
+
+    offset: int
+    """Of a partition that is cut, it does not count: `SlicedOffsets` knows it."""
+    places: tuple[tuple[int, int], ...]
+    """Partition and offset of its decision; of a partition that is cut, of the first ones that are not written."""
 
 
 class OffsetMirror:
@@ -101,8 +114,9 @@ class OffsetMirror:
         """Partition -> offset of the next decision to read."""
         self._committed: dict[int, int] = {}
         """Partition -> committed position of the mirror."""
-        self._pending: dict[str, dict[Queue, tuple[int, int, int]]] = {}
-        """Group -> queue -> committed offset that is not written yet, and partition and offset of its decision."""
+        self._pending: dict[str, dict[Queue, _Pending]] = {}
+        """Group -> whole queue -> what is not written yet."""
+        self._sliced = SlicedOffsets()
         self._written: Counter[str] = Counter()
         """Group -> number of its offsets that were written since the last time that none was left."""
         self._silence = Trouble(log, "offsets are mirrored again")
@@ -143,8 +157,8 @@ class OffsetMirror:
         self._committed = {}
         self._read = dict.fromkeys(self._read, 0)
         for of_group in self._pending.values():
-            for queue, (offset, partition, _) in of_group.items():
-                of_group[queue] = (offset, partition, 0)
+            for queue, kept in of_group.items():
+                of_group[queue] = kept._replace(places=tuple((partition, 0) for partition, _ in kept.places))
         self._reader.renew({(self._topic, partition): OFFSET_BEGINNING for partition in self._read})
 
     def _begin(self) -> None:
@@ -220,32 +234,74 @@ class OffsetMirror:
             return
         if self._groups.fullmatch(decision.group_id) and place > self._of_groups.get(decision.group_id, (0, 0)):
             self._of_groups[decision.group_id] = place
-            if decision.deleted:  # those that were written stay in Kafka's group
-                self._pending.get(decision.group_id, {}).pop(decision.queue, None)
-                return
-            of_group = self._pending.setdefault(decision.group_id, {})
-            of_group[decision.queue] = (decision.offset, partition, offset)
+            self._keep(decision, partition, offset)
+
+    def _keep(self, decision: Offset, partition: int, offset: int) -> None:
+        """Keep the newest offset of a queue until it is written."""
+        group_id, queue, whole = decision.group_id, decision.queue, decision.queue.whole
+        of_group = self._pending.setdefault(group_id, {})
+        known = of_group.get(whole)
+        if queue.slices > 1 or (group_id, whole) in self._sliced:
+            before = None if known is None else known.offset
+            self._sliced.note(group_id, queue, None if decision.deleted else decision.offset, before)
+            # The earlier decisions are needed too, and at most one of each partition is the first.
+            places = {partition: offset} | dict(known.places if known is not None else ())
+            of_group[whole] = _Pending(decision.offset, tuple(places.items()))
+        elif not decision.deleted:
+            of_group[queue] = _Pending(decision.offset, ((partition, offset),))
+        else:  # one that was written stays in Kafka's group
+            of_group.pop(queue, None)
 
     def _write(self) -> bool:
         """Write the pending offsets, then commit the position; return False if newer decisions must be read first."""
         groups = list(self._pending)
         for begin in range(0, len(groups), _AT_ONCE_GROUPS):
-            wanted = {
-                group_id: {queue: offset for queue, (offset, _, _) in self._pending[group_id].items()}
-                for group_id in groups[begin : begin + _AT_ONCE_GROUPS]
-            }
+            wanted: dict[str, dict[Queue, int]] = {}
+            texts: dict[tuple[str, Queue], str] = {}
+            refused: dict[str, dict[Queue, KafkaError]] = {}
+            for group_id in groups[begin : begin + _AT_ONCE_GROUPS]:
+                if (problem := self._learn_slices(group_id)) is not None:
+                    refused[group_id] = dict.fromkeys(self._pending[group_id], problem)
+                wanted[group_id] = {} if problem is not None else self._wanted(group_id, texts)
             if not self._has_read_all():
                 return False
-            refused = self._kafka.write(wanted)
+            refused |= self._kafka.write({group_id: offsets for group_id, offsets in wanted.items() if offsets}, texts)
             for group_id, offsets in wanted.items():
                 of_group = refused.get(group_id, {})
-                self._written[group_id] += len(offsets) - len(of_group)
-                self._settle(group_id, of_group)
+                self._written[group_id] += sum(1 for queue in offsets if queue not in of_group)
+                self._settle(group_id, offsets, of_group)
         self._metrics.mirror.wrote(self._written, len(self._refusals))
         self._written.clear()
         self._ends = {}
         self._commit()
         return True
+
+    def _learn_slices(self, group_id: str) -> KafkaError | None:
+        """Learn which offsets of slices the mirror had written before it started; return why Kafka refuses that.
+
+        Raises:
+            NotReachable: no broker answered in time.
+        """
+        pending = self._pending[group_id]
+        if self._sliced.is_unknown(group_id, pending):
+            stored = self._kafka.stored(group_id)
+            if isinstance(stored, KafkaError):
+                return stored
+            self._sliced.learn(group_id, pending, stored)
+        return None
+
+    def _wanted(self, group_id: str, texts: dict[tuple[str, Queue], str]) -> dict[Queue, int]:
+        """Return which offsets Kafka's group is to have, and add their texts.
+
+        Partitions are left out that never had an offset, and of which slices have none yet.
+        """
+        found: dict[Queue, int] = {}
+        for whole, kept in self._pending[group_id].items():
+            if (group_id, whole) not in self._sliced:
+                found[whole] = kept.offset
+            elif (lowest := self._sliced.lowest(group_id, whole)) is not None:
+                found[whole], texts[group_id, whole] = lowest
+        return found
 
     def _has_read_all(self) -> bool:
         """Return whether what this mirror knows was the newest within the last `RECENT_MS`.
@@ -262,15 +318,19 @@ class OffsetMirror:
             return False
         return all(self._read[partition] >= end for partition, end in self._ends.items())
 
-    def _settle(self, group_id: str, refused: dict[Queue, KafkaError]) -> None:
-        """Keep the offsets that Kafka may accept later, and log why it refuses them."""
+    def _settle(self, group_id: str, written: dict[Queue, int], refused: dict[Queue, KafkaError]) -> None:
+        """Keep the offsets that are not known yet, or that Kafka may accept later, and log why it refuses them."""
         kept = {queue: error for queue, error in refused.items() if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART}
+        for queue, offset in written.items():
+            if queue not in refused:
+                self._sliced.wrote(group_id, queue, offset)
         of_group = self._pending.pop(group_id)
+        if left := {queue: one for queue, one in of_group.items() if queue in kept or queue not in written}:
+            self._pending[group_id] = left
         if not kept:
             if self._refusals.pop(group_id, None):
                 log.info("the offsets of group %s are mirrored again", group_id)
             return
-        self._pending[group_id] = {queue: of_group[queue] for queue in kept}
         error = next(iter(kept.values()))
         reason = (
             "Kafka's group of this name has members" if error.code() == KafkaError.UNKNOWN_MEMBER_ID else error.str()
@@ -296,5 +356,5 @@ class OffsetMirror:
 
     def _unwritten(self) -> Iterable[tuple[int, int]]:
         for of_group in self._pending.values():
-            for _, partition, offset in of_group.values():
-                yield partition, offset
+            for kept in of_group.values():
+                yield from kept.places

@@ -9,6 +9,7 @@ from msgspec import Struct
 from wakeroll_model.decision_order import order_of, without_era
 from wakeroll_model.decisions import How, Kind
 from wakeroll_model.events import Mode
+from wakeroll_model.queue import text_of_slice
 from wakeroll_model.rows import (
     ASSIGNMENTS,
     DECISIONS,
@@ -144,6 +145,7 @@ def assignment_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
             topic=decision.queue.topic,
             broker=decision.queue.broker,
             queue_id=decision.queue.queue_id,
+            slice=text_of_slice(decision.queue.slice, decision.queue.slices),
             client_id=decision.to,
             epoch=decision.epoch,
             from_ms=next(time for time in times if time is not None),
@@ -164,6 +166,7 @@ def offset_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
             topic=decision.queue.topic,
             broker=decision.queue.broker,
             queue_id=decision.queue.queue_id,
+            slice=text_of_slice(decision.queue.slice, decision.queue.slices),
             client_id=decision.client_id,
             committed_offset=decision.offset,
             epoch=decision.epoch,

@@ -10,7 +10,7 @@ from msgspec import Meta, Raw, Struct
 
 from wakeroll_model.decisions import Cause
 from wakeroll_model.events import UNREADABLE
-from wakeroll_model.queue import QueueId
+from wakeroll_model.queue import QueueId, Slice, Slices
 
 _Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -36,6 +36,8 @@ class _Queue(Struct):
     topic: str
     broker: str
     queue_id: QueueId
+    slices: Slices = 1
+    slice: Slice = 0
 
 
 class HandoverFields(Struct):

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import msgspec
+
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.coordinator_log.kafka_events import KIND
 from wakeroll_model.decision_order import SHARD_SQL, without_era
-from wakeroll_model.queue import Queue
+from wakeroll_model.queue import Queue, slice_sql
 from wakeroll_model.strategies import pinned
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
@@ -49,7 +51,10 @@ _NEWEST = "order by era desc, seq desc"
 _RECENT_MS = 60_000
 _BEFORE = "(era < $era or (era = $era and seq < $seq))"
 _REBALANCE = f"select * from rebalances where group_id = $group_id and epoch <= $epoch and {_BEFORE} {_NEWEST}"
-_OFFSETS_OF_QUEUE = "group_id = $group_id and topic = $topic and broker = $broker and queue_id = $queue_id"
+_OFFSETS_OF_QUEUE = (
+    "group_id = $group_id and topic = $topic and broker = $broker and queue_id = $queue_id "
+    "and slice is not distinct from $slice"
+)
 
 
 def explain_nearby(ledger: DuckLedger, group_id: str, queue: Queue, at_ms: int | None = None) -> Explanation:
@@ -130,16 +135,41 @@ def explain(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None = Non
             f"claimed the queue; the owner after the last recorded hand-over, at {EpochMs(last.at_ms)} (epoch "
             f"{last.epoch}), was {last.to or 'none'}{when}"
         )
+    elif last.how == "cut":
+        others = ", ".join(_queues_of_partition(ledger, group_id, queue, until))
+        answer = (
+            f"{asked} is no queue any more since {EpochMs(last.at_ms)} (epoch {last.epoch}), because the number of "
+            f"slices changed; its partition now has {others}{when}"
+        )
     elif last.to is None:
         answer = f"{asked} has no owner since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
     else:
         answer = f"{asked} is owned by {last.to} since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
     steps = [*_rebalance_steps(ledger, last), *_handover_steps(ledger, last, queue)]
-    if last.to is None:
+    if last.to is None and last.how != "cut":
         steps += _unassigned_steps(ledger, group_id, queue, until)
     steps += _kept_steps(ledger, group_id, queue, until)
     missing = missing_history(ledger, group_id, to_ms=at_ms)
     return Explanation(answer, [step for _, step in sorted(steps, key=itemgetter(0))], missing)
+
+
+def _queues_of_partition(ledger: Ledger, group_id: str, queue: Queue, until: str) -> list[str]:
+    """Return the queues of the partition of a queue that have, or had, owners, as text with their owners."""
+    newest = (
+        f"select *, row_number() over (partition by {slice_sql('queue')} {_NEWEST}) as nth_newest "
+        f"from handovers where {_OF_PARTITION}{until}"
+    )
+    rows = ledger.rows(
+        f"select * from ({newest}) as ranked where nth_newest = 1 and how <> 'cut'",
+        **_partition_values(group_id, queue),
+    )
+    found = sorted((_queue(row.queue), row.to or "nobody") for row in rows)
+    more = [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
+    return [*(f"{one} of {owner}" for one, owner in found[:_NAMED]), *more]
+
+
+_NAMED = 16
+"""Queues of a partition that an answer names."""
 
 
 def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
@@ -179,6 +209,9 @@ def _changes_before(ledger: Ledger, last: Row) -> Iterator[Placed]:
 
 def _handover_steps(ledger: Ledger, last: Row, queue: Queue) -> Iterator[Placed]:
     """Yield revocation, release and assignment of the queue."""
+    if last.how == "cut":
+        yield last.cause.offset, Step(last.at_ms, "other slices with its messages were assigned", _record(last.cause))
+        return
     owner, freed = last["from"], last
     if last.released_ms not in (None, last.at_ms):
         # The queue was not assigned when it was released: the hand-over before this one released it.
@@ -229,10 +262,9 @@ def _unassigned_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -
     newest = one_row(ledger, f"select * from rebalances where group_id = $group_id{until} {_NEWEST}", group_id=group_id)
     if newest is None:
         return
-    asked = queue.topic, queue.broker, queue.queue_id
-    reasons = {(one.queue.topic, one.queue.broker, one.queue.queue_id): one.reason for one in newest.unassigned}
-    if asked in reasons:
-        says = f"leaves the queue unassigned: {reasons[asked]}"
+    reasons = {_queue(one.queue): one.reason for one in newest.unassigned}
+    if queue in reasons:
+        says = f"leaves the queue unassigned: {reasons[queue]}"
     elif (newest.unassigned_count or 0) > len(reasons):
         says = f"leaves {newest.unassigned_count} queues unassigned; the reason of one: {newest.unassigned[0].reason}"
     else:
@@ -298,21 +330,42 @@ def _client(value: bytes | None) -> str:
 
 def _start(assignment: dict[str, Any], queue: Queue) -> str:
     for one in assignment["queues"]:
-        if one["queue"] == {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}:
+        if one["queue"] == msgspec.to_builtins(queue):
             offset, policy = one["start"].get("offset"), one["start"].get("policy")
-            return f", from offset {offset}" if offset is not None else f", {_FROM[policy]}"
+            begins = [f"from offset {offset}"] if offset is not None else []
+            begins += [_FROM[policy]] if policy is not None else []
+            done = ", ".join(
+                f"slice {former.get('slice', 0)}/{former['slices']} to {former['offset']}"
+                if former.get("slices", 1) > 1
+                else f"the partition to {former['offset']}"
+                for former in one["start"].get("done", ())
+            )
+            return f", {' or '.join(begins)}" + (f"; processed before: {done}" if done else "")
     return ""
 
 
 _CAUSE = ("cause.topic", "cause.partition", "cause.offset")
-_OF_QUEUE = "group_id = $group_id and queue.topic = $topic and queue.broker = $broker and queue.queue_id = $queue_id"
+_OF_PARTITION = (
+    "group_id = $group_id and queue.topic = $topic and queue.broker = $broker and queue.queue_id = $queue_id"
+)
+_OF_QUEUE = f"{_OF_PARTITION} and {slice_sql('queue')} is not distinct from $slice"
 _SENT = "select * from decisions where kind = 'assignment' and group_id = $group_id and client_id = $client_id"
 """The assignments that a client received."""
 
 
 def _queue_values(group_id: str, queue: Queue) -> dict[str, Value]:
-    """Return the values of `_OF_QUEUE`."""
+    """Return the values of `_OF_QUEUE` and of `_OFFSETS_OF_QUEUE`."""
+    return _partition_values(group_id, queue) | {"slice": queue.slice_text}
+
+
+def _partition_values(group_id: str, queue: Queue) -> dict[str, Value]:
+    """Return the values of `_OF_PARTITION`."""
     return {"group_id": group_id, "topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}
+
+
+def _queue(row: Row) -> Queue:
+    """Return the queue of a structure in a decision, whose JSON omits the slice of a queue that is not cut."""
+    return Queue(row.topic, row.broker, row.queue_id, row.slices or 1, row.slice or 0)
 
 
 def _before(decided: Row) -> dict[str, Value]:
@@ -341,5 +394,7 @@ def _why_not(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None) -> 
     if rows:
         when = "" if at_ms is None else f" until {EpochMs(at_ms)}"
         topics = ", ".join(row.topic for row in rows)
+        if others := _queues_of_partition(ledger, group_id, queue, _until(at_ms)):
+            return f"{queue} never had an owner in {group_id}{when}; its partition has {', '.join(others)}"
         return f"{queue} never had an owner in {group_id}{when}; the group has queues of {topics}"
     return f"no queue has an owner in {group_id}: in a broadcasting group every member reads every queue"

@@ -8,6 +8,7 @@ from msgspec import Struct
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import SHARD_SQL
+from wakeroll_model.queue import slice_sql
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll_pipeline.ledger.ledger import Row, Value
@@ -182,7 +183,10 @@ def happenings(
 
 
 _DECIDED = "at_ms, shard, era, seq, group_id"
-_QUEUE = "topic || case when broker = '' then '' else '@' || broker end || '-' || queue_id as queue"
+_QUEUE = (
+    "topic || case when broker = '' then '' else '@' || broker end || '-' || queue_id "
+    "|| coalesce('/' || replace(slice, '/', 'of'), '') as queue"
+)
 _PARTS = (
     (
         f"{_DECIDED}, 'member' as kind, change as what, client_id, epoch, detail, cause, 0 as moved",
@@ -197,7 +201,8 @@ _PARTS = (
         f'{_DECIDED}, \'hand-over\' as kind, how as what, epoch, cause, "from" as owner_before, "to" as owner_after, '
         f"assigned_ms - coalesce(revoked_ms, released_ms) as took_ms, silent_ms, {_QUEUE}, "
         "0 as moved",
-        "(select *, queue.topic as topic, queue.broker as broker, queue.queue_id as queue_id from handovers "
+        "(select *, queue.topic as topic, queue.broker as broker, queue.queue_id as queue_id, "
+        f"{slice_sql('queue')} as slice from handovers "
         "left join (select shard, seq, silent_ms from silences) as silences using (shard, seq))",
     ),
     (

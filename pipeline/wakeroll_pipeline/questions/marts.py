@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError, missing_extra
 from wakeroll_model.decision_order import ERA_SQL
+from wakeroll_model.queue import slice_sql
 from wakeroll_model.rows import CHAIN, DECIDED, EVENTS, TABLES
 from wakeroll_pipeline.ledger.column_types import Column, columns_of, in_spark
 from wakeroll_pipeline.ledger.view_queries import (
@@ -70,6 +71,10 @@ _MACRO = """\
 
 {{#- Condition of the hand-overs that the previous owner did not cause. -#}}
 {{% macro is_abrupt() %}}{is_abrupt}{{% endmacro %}}
+
+
+{{#- Slice of a structure with the fields of a queue, as the column `slice` has it. -#}}
+{{% macro slice_of(queue) %}}{slice}{{% endmacro %}}
 
 
 {{#- Views of the ledger: name -> comments and query, as `create view NAME` expects them. -#}}
@@ -315,7 +320,7 @@ def _outcomes(result: Any) -> Iterator[BuildResult]:
 
 
 def views_macro() -> str:
-    """Return the content of `VIEWS_MACRO`: the macros `era`, `is_abrupt`, `ledger_views` and `empty_tables`.
+    """Return the content of `VIEWS_MACRO`: macros that are made of declarations.
 
     dbt cannot read the declarations in `model`, so this function translates them.  A test compares the file.
     """
@@ -330,7 +335,9 @@ def views_macro() -> str:
     )
     tables = [(table.name, columns_of(table.row)) for table in TABLES.values()]
     empty = ",".join(_empty_table(name, columns) for name, columns in (*tables, (DAILY_FACTS, columns_of_facts())))
-    return _MACRO.format(era=ERA_SQL, is_abrupt=IS_ABRUPT, entries=entries, tables=empty)
+    return _MACRO.format(
+        era=ERA_SQL, is_abrupt=IS_ABRUPT, slice=slice_sql("{{ queue }}"), entries=entries, tables=empty
+    )
 
 
 def _empty_table(name: str, columns: Iterable[Column]) -> str:

@@ -45,7 +45,9 @@ def topic_queues(text: str, name: str) -> tuple[str, int]:
 
 def words_of(change: Variation) -> str:
     """Return the title of an alternative: its changes."""
-    words = [f"{name} {value}" for name, value in sorted(change.settings.items(), key=lambda one: one[0] != "strategy")]
+    named = sorted(change.settings.items(), key=lambda one: one[0] != "strategy")
+    words = [f"{name} {value}" for name, value in named if name != "slices"]
+    words += [f"{topic} in {number} slices" for topic, number in change.settings.get("slices", {}).items()]
     words += [f"{change.add} more"] if change.add else []
     words += [f"without {client_id}" for client_id in change.remove]
     words += [f"{topic} with {count} queues" for topic, count in change.queues.items()]
@@ -84,6 +86,8 @@ class SituationRow(Struct, frozen=True, kw_only=True):
     """Queue -> its lag; None if it is not known."""
     spread: int
     """Largest minus smallest number of queues per client."""
+    readers: float
+    """How many members read a partition on average: above 1 if partitions are cut into slices."""
 
 
 class PredictionRow(Struct, frozen=True, kw_only=True):
@@ -135,4 +139,5 @@ def _situation(situation: Situation) -> SituationRow:
         unowned=list(map(str, situation.unowned)),
         lag_messages={str(queue): lag for queue, lag in situation.lag_messages.items()},
         spread=situation.spread,
+        readers=round(situation.amplification, 3),
     )

@@ -21,7 +21,7 @@ from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.maintenance import APPENDING
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, newest_of, row_of, snapshot_of
 from wakeroll_pipeline.ledger.table_creation import path_of
-from wakeroll_pipeline.ledger.tables import with_new_columns
+from wakeroll_pipeline.ledger.tables import as_declared
 from wakeroll_pipeline.recovery.checkpoint_state import read_states
 from wakeroll_pipeline.recovery.initial_state import creator_of, place_of, read_restore
 from wakeroll_pipeline.runtime.deciding_queries import queries_of, topics_of
@@ -183,7 +183,7 @@ def _newest_rows(spark: SparkSession, settings: Settings, condition: Column) -> 
     The first query finds all places, without the states; the second one reads the states that are wanted only.
     """
     snapshots = (
-        with_new_columns(spark.read.format("delta").load(path_of(settings.warehouse, SNAPSHOTS).for_spark()), SNAPSHOTS)
+        as_declared(spark.read.format("delta").load(path_of(settings.warehouse, SNAPSHOTS).for_spark()), SNAPSHOTS)
         .where(condition & f.col("topic").isin(*topics_of(settings)))
         .select(*SnapshotRow.__struct_fields__)
     )

@@ -5,6 +5,7 @@ With several deployments, they are all in one answer.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -77,28 +78,47 @@ class LiveMetrics(Collector):
 
     def _of_queues(self, groups: list[GroupSummary]) -> Iterator[Metric]:
         names = ["consumergroup", "topic", "partition"]
-        lag = GaugeMetricFamily("kafka_consumergroup_lag", "Messages behind the end of a queue.", labels=names)
-        offset = GaugeMetricFamily("kafka_consumergroup_current_offset", "Committed offset of a queue.", labels=names)
+        lag = GaugeMetricFamily("kafka_consumergroup_lag", "Messages behind the end of a partition.", labels=names)
+        offset = GaugeMetricFamily(
+            "kafka_consumergroup_current_offset", "Committed offset of a partition.", labels=names
+        )
+        # Under names of their own: sums over the names above count each partition once.
+        of_slice = ["group", "topic", "partition", "slice"]
+        slice_lag = GaugeMetricFamily(
+            "wakeroll_slice_lag_messages", "Messages of all slices of a partition behind its end.", labels=of_slice
+        )
+        slice_offset = GaugeMetricFamily(
+            "wakeroll_slice_committed_offset", "Committed offset of a slice of a partition.", labels=of_slice
+        )
         left_out, count = 0, 0
         for group in groups:
-            for queue, committed, messages in self._source.model.offsets_of(group.group_id):
-                if count >= self._most_queues:
-                    left_out += 1
+            offsets = self._source.model.offsets_of(group.group_id)
+            for partition, slices in groupby(offsets, lambda one: one[0].whole):
+                its = list(slices)
+                series = len(its) + (its[0][0] != partition)
+                if count + series > self._most_queues:
+                    left_out += len(its)
                     continue
-                count += 1
-                topic = f"{queue.topic}@{queue.broker}" if queue.broker else queue.topic
-                labels = [group.group_id, topic, str(queue.queue_id)]
-                if committed is not None:
-                    offset.add_metric(labels, committed)
-                if messages is not None:
-                    lag.add_metric(labels, messages)
-        yield lag
-        yield offset
+                count += series
+                topic = f"{partition.topic}@{partition.broker}" if partition.broker else partition.topic
+                labels = [group.group_id, topic, str(partition.queue_id)]
+                _add(offset, labels, min((one for _, one, _ in its if one is not None), default=None))
+                _add(lag, labels, max((one for _, _, one in its if one is not None), default=None))
+                for queue, committed, messages in its:
+                    if queue.slice_text is not None:
+                        _add(slice_offset, [*labels, queue.slice_text], committed)
+                        _add(slice_lag, [*labels, queue.slice_text], messages)
+        yield from (lag, offset, slice_lag, slice_offset)
         yield _single(
             "wakeroll_serve_queues_without_series",
             f"Queues beyond the first {self._most_queues} of the most important groups, without series of their own.",
             left_out,
         )
+
+
+def _add(family: GaugeMetricFamily, labels: list[str], value: int | None) -> None:
+    if value is not None:
+        family.add_metric(labels, value)
 
 
 def _of_groups(groups: list[GroupSummary], now_ms: int) -> Iterator[Metric]:

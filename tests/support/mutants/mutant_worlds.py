@@ -48,6 +48,8 @@ RESTED = {**SMALL, "is_raised": True, "only": ("rest",) * 8 + ("skip", "lost", "
 CUT = {**SMALL, "is_raised": True, "slices": True, "only": ("slices",) * 10 + ("leave", "crash", "wish", "route")}
 """Partitions are cut into slices, again and again."""
 CUT_AND_RESET = {**CUT, "only": ("slices",) * 8 + ("reset",) * 8 + ("leave", "slow")}
+CUT_AND_FAR = {**CUT, "only": ("slices",) * 16 + ("far commit",) * 8 + ("leave", "slow")}
+"""The same, and a client has committed beyond the end."""
 CUT_OFTEN = {
     **CUT,
     "handling_ms": 300,

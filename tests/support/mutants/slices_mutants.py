@@ -1,7 +1,7 @@
 """Mutants of slices: a change of their number, while members work."""
 
 from tests.support.mutants.mutant import Mutant
-from tests.support.mutants.mutant_worlds import CUT, CUT_AND_LOST, CUT_AND_RESET, CUT_OFTEN
+from tests.support.mutants.mutant_worlds import CUT, CUT_AND_FAR, CUT_AND_LOST, CUT_AND_RESET, CUT_OFTEN
 
 M = Mutant
 
@@ -77,6 +77,22 @@ MUTANTS = (
         "if other in group.offsets], why, by)\n        group.done.pop(queue, None)",
         "if other in group.offsets], why, by)",
         CUT_AND_RESET,
+    ),
+    M(
+        "a part of a partition has an offset that nobody finds",
+        "The offset of each part of a partition counts for the next owner, whatever its number.",
+        "clustering_offsets",
+        "    slicing.note(group, queue)  # a part",
+        "    # a part",
+        CUT_AND_RESET,
+    ),
+    M(
+        "what a former slice has done beyond the end is not doubted",
+        "Messages below a wrong commit of a former slice are not skipped for ever.",
+        "slicing",
+        "        furthest = max(one.offset for one in (lowest, *done))",
+        "        furthest = lowest.offset",
+        CUT_AND_FAR,
     ),
     M(
         "a slice is claimed beside its former ones",

@@ -1,4 +1,5 @@
--- Who owns which queue now?  One row per (group_id, topic, broker, queue_id); client_id is null if no member owns it.
+-- Who owns which queue now?  One row per (group_id, topic, broker, queue_id, slice); client_id is null if no
+-- member owns it.  Of a partition whose number of slices has changed, only the present queues have rows.
 --
 -- A new era of a shard begins without owners, so decisions of earlier eras do not count.
 with newest_eras as (
@@ -13,7 +14,7 @@ ranked as (
     select
         assignments.*,
         row_number() over (
-            partition by group_id, topic, broker, queue_id
+            partition by group_id, topic, broker, queue_id, slice
             order by assignments.era desc, assignments.seq desc
         ) as nth_newest
     from assignments
@@ -27,6 +28,7 @@ final as (
         topic,
         broker,
         queue_id,
+        slice,
         client_id,
         epoch,
         from_ms,
@@ -36,7 +38,7 @@ final as (
         era,
         seq
     from ranked
-    where nth_newest = 1
+    where nth_newest = 1 and how <> 'cut'
 )
 
 select * from final

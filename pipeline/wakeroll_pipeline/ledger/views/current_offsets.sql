@@ -1,6 +1,6 @@
 -- What is the committed offset of each queue?
 --
--- A clustering group has one row per (group_id, topic, broker, queue_id).  The clients of a broadcasting group have
+-- A clustering group has one row per (group_id, topic, broker, queue_id, slice).  The clients of a broadcasting group have
 -- their own offsets: one row per (group_id, client_id, topic, broker, queue_id).  Offsets that were deleted, also with
 -- their group, have none.
 with ranked as (
@@ -14,6 +14,7 @@ with ranked as (
                 topic,
                 broker,
                 queue_id,
+                slice,
                 case when mode = 'broadcasting' then client_id end
             order by era desc, seq desc
         ) as newest
@@ -35,6 +36,7 @@ final as (
         ranked.topic,
         ranked.broker,
         ranked.queue_id,
+        ranked.slice,
         ranked.client_id,
         ranked.committed_offset,
         ranked.epoch,

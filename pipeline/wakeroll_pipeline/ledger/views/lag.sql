@@ -1,4 +1,7 @@
--- How far behind is each group?  One row per (group_id, topic, broker, queue_id, client_id).
+-- How far behind is each group?  One row per (group_id, topic, broker, queue_id, slice, client_id).
+--
+-- A slice is behind by the messages of its whole partition above its committed offset, so this is an upper bound: some of
+-- them are in other slices.  A partition is behind as far as the slice with the lowest offset: do not add slices up.
 --
 -- client_id is null unless the group broadcasts: then each client has offsets of its own.  "Now" is the newest log time
 -- in the tables.  Messages that were deleted unread are no lag.  lag_ms is the age of the oldest report of an end offset
@@ -24,6 +27,7 @@ committed as (
         topic,
         broker,
         queue_id,
+        slice,
         case when mode = 'broadcasting' then client_id end as client_id,
         committed_offset,
         at_ms as committed_ms
@@ -34,11 +38,18 @@ committed as (
         current_assignments.topic,
         current_assignments.broker,
         current_assignments.queue_id,
+        current_assignments.slice,
         null as client_id,
         null as committed_offset,
         null as committed_ms
     from current_assignments
-    left join current_offsets using (group_id, topic, broker, queue_id)
+    left join current_offsets
+        on
+            current_assignments.group_id = current_offsets.group_id
+            and current_assignments.topic = current_offsets.topic
+            and current_assignments.broker = current_offsets.broker
+            and current_assignments.queue_id = current_offsets.queue_id
+            and current_assignments.slice is not distinct from current_offsets.slice
     where current_assignments.client_id is not null and current_offsets.committed_offset is null
 ),
 
@@ -62,12 +73,13 @@ waiting as (
         behind.topic,
         behind.broker,
         behind.queue_id,
+        behind.slice,
         behind.client_id,
         min(end_offsets.at_ms) as since_ms
     from behind
     inner join end_offsets using (topic, broker, queue_id)
     where behind.lag_messages > 0 and end_offsets.end_offset > behind.unread_offset
-    group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.client_id
+    group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.slice, behind.client_id
 ),
 
 final as (
@@ -76,6 +88,7 @@ final as (
         behind.topic,
         behind.broker,
         behind.queue_id,
+        behind.slice,
         behind.client_id,
         behind.committed_offset,
         behind.end_offset,
@@ -91,6 +104,7 @@ final as (
             and behind.topic = waiting.topic
             and behind.broker = waiting.broker
             and behind.queue_id = waiting.queue_id
+            and behind.slice is not distinct from waiting.slice
             and coalesce(behind.client_id, '') = coalesce(waiting.client_id, '')
 )
 

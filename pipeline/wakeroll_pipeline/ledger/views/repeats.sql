@@ -13,6 +13,7 @@ with moved as (
         queue.topic as topic,
         queue.broker as broker,
         queue.queue_id as queue_id,
+        {slice} as slice,
         handovers.from as client_id,
         handovers.to as to_client_id,
         epoch,
@@ -74,6 +75,7 @@ advances as (
         topic,
         broker,
         queue_id,
+        slice,
         committed_offset
     from offsets
     where group_id in (select moved.group_id from moved)
@@ -86,6 +88,7 @@ advances as (
         topic,
         broker,
         queue_id,
+        slice,
         null as committed_offset
     from moved
 ),
@@ -95,7 +98,7 @@ committed as (
         shard,
         seq,
         max_by(committed_offset, case when committed_offset is not null then (era, seq) end) over (
-            partition by group_id, topic, broker, queue_id
+            partition by group_id, topic, broker, queue_id, slice
             order by era, seq
             rows between unbounded preceding and current row
         ) as committed_offset
@@ -165,6 +168,7 @@ final as (
         lived.topic,
         lived.broker,
         lived.queue_id,
+        lived.slice,
         lived.client_id,
         lived.to_client_id,
         lived.epoch,

@@ -10,6 +10,7 @@ with lost as (
         at_ms,
         group_id,
         queue,
+        {slice} as slice,
         handovers.from as client_id,
         handovers.to as to_client_id
     from handovers
@@ -63,6 +64,7 @@ final as (
         lost.queue.topic,
         lost.queue.broker,
         lost.queue.queue_id,
+        lost.slice,
         lost.client_id,
         ended.instance_id,
         lost.to_client_id,

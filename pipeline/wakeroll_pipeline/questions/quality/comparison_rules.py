@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from wakeroll_model.decisions import Decision, Handover, Offset
+from wakeroll_model.queue import slice_sql
 from wakeroll_model.rows import ASSIGNMENTS, EVENTS, OFFSETS, SNAPSHOTS, TABLES, Table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_spark, json_in_duckdb
 from wakeroll_pipeline.ledger.losses import losses_of, lost_decisions, lost_rows_query
@@ -111,6 +112,7 @@ def decided_views(engine: Engine) -> Mapping[str, str]:
             quote, parsed = '"', f"try(from_json(json, '{json_in_duckdb(fields)}'))"
         columns = {name: f"said.{name}" for name in ("shard", "seq", "group_id")}
         columns |= {name: f"said.queue.{name}" for name in ("topic", "broker", "queue_id")}
+        columns["slice"] = slice_sql("said.queue")
         columns |= {name: said.format(q=quote) for name, said in _COLUMNS[table].items()}
         order = ("shard", "era", "seq", "partition", *list(columns)[2:])
         shown = ", ".join(f"{columns.get(name, name)} as {quote}{name}{quote}" for name in order)

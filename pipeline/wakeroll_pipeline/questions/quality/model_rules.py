@@ -3,6 +3,7 @@
 This module only turns rows into decisions, one by one, and violations into rows.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -292,9 +293,12 @@ def _named(row: Any) -> dict[str, Any]:
 
 
 def _queue(row: Any) -> Queue:
-    return Queue(row.topic, row.broker, int(row.queue_id))
+    # A null is NaN if Spark passes a column without other values. Another rule finds a text that names no slice.
+    text = row.slice if isinstance(row.slice, str) and _SLICE.fullmatch(row.slice) else None
+    return Queue.of_columns(row.topic, row.broker, int(row.queue_id), text)
 
 
+_SLICE = re.compile("[0-9]{1,2}/(2|4|8|16|32|64)")
 _FORMER_WORDS = {
     str(declared.__struct_config__.tag): words
     for declared, words in FORMER_WORDS.items()

@@ -11,6 +11,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.kick import keep_out_ms_of
 from wakeroll.reset import ResetPoint, queue_of
 from wakeroll.time_text import time_of
+from wakeroll.topic_slices import slices_in
 from wakeroll_model import strategies
 from wakeroll_model.config import PROFILES
 from wakeroll_model.events import Configure, Reason
@@ -180,6 +181,8 @@ def settings_of(fields: Mapping[str, str]) -> dict[str, Any]:
         settings["strategy"] = text
     if text := given.get("strategy_params"):
         settings["strategy_params"] = json_object("strategy_params", text[:_MOST_JSON])
+    if slices := slices_in("slices", given.get("slices", "")[:_MOST_JSON].replace(",", " ").split()):
+        settings["slices"] = slices
     for name in NUMBERS:
         if name in given:
             settings[name] = checked(name, _number(name, given[name]), declared[name])

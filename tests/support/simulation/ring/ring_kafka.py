@@ -111,6 +111,8 @@ class RingLog(MemoryLog):
         """Consumers that wait for messages."""
         self.kafka_groups: dict[str, dict[tuple[str, int], int]] = {}
         """Kafka's own groups: their committed offsets."""
+        self.kafka_texts: dict[str, dict[tuple[str, int], str]] = {}
+        """The metadata of these offsets, of those that have some."""
         self.listeners: list[Callable[[str, int, Stored], object]] = []
         """Called with each record that is stored."""
         self.on_appended = self._appended
@@ -469,7 +471,11 @@ class RingAdmin(_RingClient, MemoryAdmin):
         def answer() -> None:
             for name, future in answers.items():
                 known = self._log.kafka_groups.get(name, {})
-                places = [TopicPartition(*place, offset) for place, offset in sorted(known.items())]
+                texts = self._log.kafka_texts.get(name, {})
+                places = [
+                    TopicPartition(*place, offset, metadata=texts.get(place, ""))
+                    for place, offset in sorted(known.items())
+                ]
                 future.set_result(ConsumerGroupTopicPartitions(name, places))
 
         self._answer(answers, request_timeout, answer)
@@ -482,6 +488,8 @@ class RingAdmin(_RingClient, MemoryAdmin):
             for one in asked:
                 known = self._log.kafka_groups.setdefault(one.group_id, {})
                 known.update({(at.topic, at.partition): at.offset for at in one.topic_partitions})
+                texts = self._log.kafka_texts.setdefault(one.group_id, {})
+                texts.update({(at.topic, at.partition): at.metadata or "" for at in one.topic_partitions})
                 answers[one.group_id].set_result(ConsumerGroupTopicPartitions(one.group_id, one.topic_partitions))
 
         self._answer(answers, request_timeout, answer)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tests.support.simulation.ring.ring_processes import Process
 from tests.support.simulation.ring.virtual_threads import VirtualEvent
 from wakeroll.connection import Connection, Topics
+from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import has_failed_messages
 from wakeroll_pipeline.live.kafka_follower import KafkaFollower
 from wakeroll_pipeline.live.live_model import LiveModel
@@ -37,9 +38,12 @@ class MirrorProcess(Process):
         mirrored = self.world.log.kafka_groups.get(MIRRORED, {})
         if group is None:
             return {}
+        lowest: dict[Queue, int] = {}
+        for queue, offset in group.offsets.items():
+            lowest[queue.whole] = min(offset, lowest.get(queue.whole, offset))
         return {
             str(queue): (mirrored.get((queue.topic, queue.queue_id)), offset)
-            for queue, offset in group.offsets.items()
+            for queue, offset in lowest.items()
             if not has_failed_messages(queue.topic) and mirrored.get((queue.topic, queue.queue_id)) != offset
         }
 

@@ -29,7 +29,7 @@ settled as (
 )
 
 select
-    concat_ws('/', group_id, topic, broker, queue_id) as at,
+    concat_ws('/', group_id, topic, broker, queue_id, slice) as at,
     concat('owner ', client_id, ', which ', latest.change, ' in ', concat_ws('/', latest.shard, latest.seq)) as found,
     'an owner that is a member' as expected
 from current_assignments

@@ -178,6 +178,8 @@ def _committed_unhandled(evidence: Evidence) -> Iterator[Broken]:
             life = event.instance_id if isinstance(event, Commit) else ""
             its = givings.get((scope, queue, life), ())
             begun = [one.offset for one in its if one.at_ms <= at_ms and one.given >= reset_epoch]
+            if before < 0 and reset_epoch and not begun:
+                continue  # in a giving from before the deletion; where the next one begins does not depend on it
             since = before if before >= 0 else begun[0] if begun else offset.offset
             if evidence.has_eras(scope) and begun:  # what was committed may be lost, and where to begin is a policy
                 since = max(since, *begun)

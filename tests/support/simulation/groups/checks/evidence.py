@@ -310,9 +310,14 @@ class Evidence:
     def _fenced(self) -> dict[str, tuple[int, bool]]:
         """Life -> when it was told first that it is out, in world time, and whether because it heard nothing."""
         found: dict[str, tuple[int, bool]] = {}
+        deaf = {  # one that an operator has kicked is told that instead
+            one.instance_id
+            for one in self.decisions
+            if isinstance(one, Membership) and one.change == "expired" and one.detail.startswith("deaf")
+        }
         for one in self.decisions:
             if isinstance(one, Fenced):
-                told_ms, is_evicted = found.get(one.instance_id, (self.at_ms(one), False))
+                told_ms, is_evicted = found.get(one.instance_id, (self.at_ms(one), one.instance_id in deaf))
                 found[one.instance_id] = told_ms, is_evicted or one.reason == "deaf"
         return found
 
