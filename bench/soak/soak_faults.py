@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from bench.decision_reader import PARTS
-from bench.soak.watched_groups import GROUPS
 from bench.soak.soak_system import OBSERVERS, REPLICAS, WATCH, SoakSystem, coordinator
+from bench.soak.watched_groups import GROUPS
 from wakeroll.admin import Admin
 from wakeroll.epoch_ms import EpochMs, now_ms
 
