@@ -1,7 +1,7 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test test-operate test-container test-kube image simulate exhaustive bench soak screenshots manifests lint lint-github check audit docs dist release clean jars
+.PHONY: help setup run test test-operate test-shards operate-record test-container test-kube image simulate exhaustive bench soak screenshots manifests lint lint-github check coverage audit docs dist release clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
@@ -26,9 +26,9 @@ CONSTRAINTS ?= constraints.txt
 PIP := $(OURS) -m pip install --no-compile
 OR_SAY_SO := || { echo "setup: pip did not install every package (see above); check the network, then repeat the command." >&2; exit 1; }
 
-# Three processes, because tests often wait; two for real parts of a platform, which are several processes themselves.
-# Each process starts one Spark, for all of its files that need one.
-SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Four processes on two cores, because most tests wait most of the time; two for real parts of a platform, which are
+# several processes themselves. Each process starts one Spark and one broker, for all of its files that need one.
+SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,13 @@ test: .venv/.installed-dev jars ## run all tests, including those with Spark and
 test-operate: .venv/.installed-dev jars ## test with real parts of a platform: TLS broker, S3 server, clusters (minutes); selection: ARGS="..."
 	@.venv/bin/wakeroll jars --quiet spark s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
 	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) --numprocesses 2 -m operate $(ARGS)
+
+test-shards: .venv/.installed-dev jars ## run those shards of the operate tests that were green longest ago: SECONDS=1800
+	@.venv/bin/wakeroll jars --quiet spark s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
+	@exec $(OURS) -m tests.support.operate_shards --seconds $(or $(SECONDS),1800)
+
+operate-record: .venv/.installed-dev ## name the shards of the operate tests that are red, or not green in four runs of CI
+	@exec $(OURS) -m tests.support.operate_shards
 
 image: ## build the container image wakeroll:VERSION from the last commit, by podman, buildah or docker; options: ARGS="..."
 	@exec deploy/container/build.sh $(ARGS)
@@ -85,8 +92,11 @@ lint-github: .venv/.installed-dev
 	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[bf]*.yml
 
-check: lint ## check style and types, and run the quick tests; required before a commit
-	$(OURS) -m pytest -q $(SIDE_BY_SIDE) tests/unit tests/scenarios tests/architecture
+check: lint ## check style and types, and run the quick tests, in two minutes; required before a commit
+	$(OURS) -m pytest -q $(SIDE_BY_SIDE) -m "not operate and not slow" tests/unit tests/scenarios tests/architecture
+
+coverage: .venv/.installed-dev ## measure the branch coverage by the quick tests; below the floor of pyproject.toml is an error
+	@exec $(OURS) -m pytest -q $(SIDE_BY_SIDE) --cov --cov-report=term tests/unit tests/scenarios $(ARGS)
 
 audit: .venv/.installed .audit/.installed ## write a bill of materials to dist/, look for known vulnerabilities
 	@.audit/bin/python deploy/audit.py $(ARGS)

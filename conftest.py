@@ -1,13 +1,12 @@
 """What pytest must know before it collects: our options, and which tests share a process."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
-
-from tests.support.operate_record import OperateRuns, file_of, load, place
 
 # A worker of xdist has no main file; PySpark takes such a process for one that runs its own doctests, and ends it when
 # Great Expectations looks whether there is a Spark Connect.
@@ -27,8 +26,32 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-FIRST = ("tests/e2e/test_readme.py", "tests/spark/", "tests/sql/", "tests/e2e/", "tests/browser/", "tests/simulation/")
-"""The folders and files that take longest, in the order in which they begin, so that none is left alone at the end."""
+FIRST = (
+    *("tests/e2e/test_readme.py", "tests/e2e/test_consumer.py", "tests/unit/test_losses.py"),
+    *("tests/e2e/test_replaced_topics.py", "tests/unit/test_daily_facts.py", "tests/e2e/test_wake.py"),
+    *("tests/unit/test_unreadable_tables.py", "tests/exhaustive/test_exhaustive.py", "tests/sql/test_hidden_damage.py"),
+)
+"""The files that take longest, in the order in which they begin, so that none is left alone at the end."""
+
+SLOW = frozenset(
+    """
+    acls_command calls_at_work chains ci_reports client_settings closed_event_loop completion connection_limits
+    consumer_usage daily_facts deployments_page described_clients forged_rows groups_command hanging_applications
+    happened_command history interrupted_consumer json_schemas keys ledger_reader long_questions losses
+    losses_of_the_log maintain memory_broker metrics_server notifications oidc_login one_view opened_files
+    page_login published_lines pull_machine push_loop push_retries push_simulation repair repair_plan
+    rolling_filters rounds routine_beats rules_find_damage sliced_reader snapshot_proof state_command
+    suspended_writers time_options unreadable_tables users_command wake_simulation watched_ledger web_app
+    worker_starters wrong_inputs
+    """.split()  # noqa: SIM905 - a list would be 55 lines
+)
+"""The files of tests/unit of which each takes more than 6 s: `make check` leaves them to `make test`."""
+
+KINDS = (
+    ("tests/spark/", "tests/sql/"),
+    ("tests/e2e/", "tests/browser/", "tests/observability/", "tests/peers/", "tests/processes/"),
+)
+"""The folders of files that start Spark, and of those that mostly wait; all others compute."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,24 +59,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write the answers of tests/scenarios/*.txt anew")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Let `make test-operate` show what has ended as soon as it has."""
-    if config.option.markexpr == "operate" and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(OperateRuns(config))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, and spread each kind of file over the run: some wait while others compute."""
+    of_kind: dict[int, list[str]] = {}
+    for file in dict.fromkeys(map(_file_of, items)):
+        kind = next((number for number, starts in enumerate(KINDS) if file.startswith(starts)), len(KINDS))
+        of_kind.setdefault(kind, []).append(file)
+    places = {file: (at + 0.5) / len(files) for files in of_kind.values() for at, file in enumerate(files)}
+    places |= {file: at - len(FIRST) for at, file in enumerate(FIRST)}
+    items.sort(key=lambda item: places[_file_of(item)])
+    for item in items:
+        if item.path.parent.name == "unit" and item.path.stem.removeprefix("test_") in SLOW:
+            item.add_marker("slow")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes longest; of the `operate` tests, with those that were green longest ago."""
-    if config.option.markexpr == "operate":
-        record = load()
-        items.sort(key=lambda item: place(file_of(item.nodeid), record))
-    else:
-        items.sort(key=lambda item: _place(item.nodeid))
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what lives for the whole run: 700,000 objects, a third of a second each time.
+
+    The fixture `wakeroll` alone asks for it seven hundred times.
+    """
+    gc.collect()
+    gc.freeze()
 
 
-def _place(nodeid: str) -> int:
-    """Return the place of a test in `FIRST`, behind them for the others."""
-    return next((place for place, start in enumerate(FIRST) if nodeid.startswith(start)), len(FIRST))
+def pytest_unconfigure() -> None:
+    """Let it end what is left, or DuckDB's binding names it as leaked."""
+    gc.unfreeze()
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.fixture

@@ -184,26 +184,26 @@ def test_queues_that_stay_are_read_on_while_others_go_and_come_back(coordinator,
     """Without a break, without a repetition - and of those that go, nothing that was fetched ahead is handed out."""
     topic = coordinator.topic(4)
     for partition in range(4):
-        coordinator.produce(topic, partition, 20_000)
+        coordinator.produce(topic, partition, 10_000)
     one = join(topic)
     one.poll_until(lambda: one.taken() > 100)
 
     two = join(topic)
     one.poll_until(lambda: two.queues and two.taken() > 100, two)
     went = [len(one.offsets[partition]) for partition in (2, 3)]
-    one.poll_until(lambda: one.taken() > 20_000)
+    one.poll_until(lambda: one.taken() > 10_000)
     assert one.said == [("assigned", [0, 1, 2, 3]), ("revoked", [2, 3])]
     assert [len(one.offsets[partition]) for partition in (2, 3)] == went
 
     two.leave()
-    one.poll_until(lambda: one.taken() + two.taken() == 80_000)
+    one.poll_until(lambda: one.taken() + two.taken() == 40_000)
     assert one.said[2:] == [("assigned", [2, 3])]
     for partition in (0, 1):
-        assert one.offsets[partition] == list(range(20_000))
+        assert one.offsets[partition] == list(range(10_000))
     for partition, before in zip((2, 3), went, strict=True):
         after = before + len(two.offsets[partition])
         assert two.offsets[partition] == list(range(before, after))
-        assert one.offsets[partition] == [*range(before), *range(after, 20_000)]
+        assert one.offsets[partition] == [*range(before), *range(after, 10_000)]
 
 
 def test_a_queue_is_released_when_its_handler_is_done_and_heartbeats_do_not_wait_for_it(coordinator, join, group_id):
@@ -302,8 +302,9 @@ def test_what_is_done_is_committed_in_between_and_nothing_is_said_twice(coordina
 
 
 @pytest.mark.parametrize("end", [Application.leave, Application.crash])
-def test_a_restart_under_the_same_name_goes_on_at_the_committed_offset(coordinator, join, end):
-    """The new life takes over at once, without waiting for the old one's session to end."""
+def test_a_restart_under_the_same_name_goes_on_at_the_committed_offset(coordinator, group_id, join, end):
+    """After a crash, the new life takes over when the session of the old one has ended."""
+    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
     topic = coordinator.topic(1)
     coordinator.produce(topic, 0, 100)
     one = join(topic, client_id=f"c-{uuid.uuid4().hex[:6]}", commit_interval=60)

@@ -229,6 +229,7 @@ def test_after_a_clean_end_its_queues_are_continued_without_a_repetition(
     assert together(python, node) == each_queue(list(range(20_000)))
 
 
+@pytest.mark.operate
 def test_when_it_is_killed_nothing_is_lost(coordinator, group_id, topic, start_node, join):
     """The end of its session frees its queues; what it had not committed is delivered again."""
     produce(coordinator, topic, 20_000)

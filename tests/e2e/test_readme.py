@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.support.running_processes import run_process
 from tests.support.systems.fleet import make_topic
@@ -24,7 +23,7 @@ from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, EpochMs
 from wakeroll.connection import Connection
-from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.runtime.run_status import read_status
 from wakeroll_pipeline.settings import Settings
@@ -165,7 +164,7 @@ def test_make_run_tells_the_whole_story_and_loses_nothing(story: str):
 
 
 def test_groups_answers_from_what_the_story_left(story: str):
-    """As anybody asks it: a process of its own, with a Spark of its own."""
+    """As anybody asks it: a process of its own."""
     assert story
     groups = run(WAKEROLL, "groups", "--home", ".wakeroll/demo")
 
@@ -175,9 +174,8 @@ def test_groups_answers_from_what_the_story_left(story: str):
 
 
 @pytest.fixture
-def ask(engine: SparkSession, wakeroll, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """A command of the README on the Spark of this process, which spares one of its own; returns what it prints."""
-    assert engine
+def ask(wakeroll, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A command of the README, in this process; returns what it prints."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -230,22 +228,24 @@ def test_a_question_of_ones_own_is_answered(story: str, ask: Callable[..., str])
     assert re.search(r"^│ expire +│ +1 │ +4 │$", ask("sql", QUESTION), flags=re.MULTILINE)
 
 
-def test_the_tutorials_sql_says_who_owned_a_queue(story: str, engine: SparkSession):
+def rows(home: Path, sql: str) -> list[tuple]:
+    """Return the rows of a query of the tables that a system has written by now."""
+    with duck_ledger(Settings(home=str(home)).warehouse) as ledger:
+        return list(ledger.stream(sql))
+
+
+def test_the_tutorials_sql_says_who_owned_a_queue(story: str):
     """The question that no other coordinator can answer."""
     assert story
-    spark = engine.newSession()
-    open_views(spark, Settings(home=str(ROOT / ".wakeroll/demo")).warehouse)
-    [of_killed] = spark.sql("select min(queue_id) as one from assignments where client_id = 'c2'").collect()
+    home = ROOT / ".wakeroll/demo"
+    [(of_killed,)] = rows(home, "select min(queue_id) from assignments where client_id = 'c2'")
     # Which queues c2 gets depends on who joins first.
-    question = blocks("sql", DOCS / "tutorial-data.md")[0].replace("queue_id = 3", f"queue_id = {of_killed.one}")
-    rows = spark.sql(question).collect()
-    events = spark.sql(
-        "select topic, partition, offset, at_ms, key, value from events order by topic, partition, offset"
-    ).collect()
-    decisions = [row.json for row in spark.sql("select json from decisions").collect()]
+    question = blocks("sql", DOCS / "tutorial-data.md")[0].replace("queue_id = 3", f"queue_id = {of_killed}")
+    owners = [(client_id, how) for client_id, _, _, how in rows(home, question) if client_id is not None]
+    events = rows(home, 'select topic, partition, "offset", at_ms, key, value from events order by all')
+    decisions = [json for (json,) in rows(home, "select json from decisions")]
 
     # Who came first had everything for a moment; c2 had this queue until it was killed.
-    owners = [(row.client_id, row.how) for row in rows if row.client_id is not None]
     assert owners[0][1] == "first"
     last = max(i for i, (client_id, _) in enumerate(owners) if client_id == "c2")
     assert owners[last + 1][1] == "died"
@@ -253,15 +253,15 @@ def test_the_tutorials_sql_says_who_owned_a_queue(story: str, engine: SparkSessi
     lines = [
         json.dumps(
             {
-                "topic": row.topic,
-                "partition": row.partition,
-                "offset": row.offset,
-                "timestamp_ms": row.at_ms,
-                "key": None if row.key is None else bytes(row.key).decode(),
-                "value_base64": base64.b64encode(row.value).decode(),
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+                "timestamp_ms": at_ms,
+                "key": None if key is None else bytes(key).decode(),
+                "value_base64": base64.b64encode(value).decode(),
             }
         )
-        for row in events
+        for topic, partition, offset, at_ms, key, value in events
     ]
     replayed = subprocess.run(
         [sys.executable, "-m", "wakeroll_model.replay", "--partitions", "4"],
@@ -392,9 +392,7 @@ with Consumer("failing", ["orders"], "localhost:9092", consume_from="first") as 
 """
 
 
-def test_a_failed_message_comes_again_is_a_dead_letter_and_is_in_the_tables(
-    up: Path, orders: Connection, engine: SparkSession
-):
+def test_a_failed_message_comes_again_is_a_dead_letter_and_is_in_the_tables(up: Path, orders: Connection):
     """With the real observer, which must find the retry topic, and the real coordinator."""
     producer = orders.producer()
     producer.produce("orders", b"an order of nobody")
@@ -404,16 +402,14 @@ def test_a_failed_message_comes_again_is_a_dead_letter_and_is_in_the_tables(
     with application:
         application.wait_until(lambda: "attempt 2 retry.failing" in application.log_tail(), PATIENCE_S)
         # The tables have it somewhat later.
-        spark = engine.newSession()
-        open_views(spark, Settings(home=str(up)).warehouse)
         failures = "select outcome, error from failed_messages where group_id = 'failing'"
         expected = {("retry", "no such customer"), ("dead", "still none")}
-        application.wait_until(lambda: {tuple(row) for row in spark.sql(failures).collect()} == expected, PATIENCE_S)
+        application.wait_until(lambda: set(rows(up, failures)) == expected, PATIENCE_S)
     listed = run(WAKEROLL, "dlq", "failing", "--home", up)
     assert "still none" in listed.stdout, listed.stderr
 
 
-def test_the_readmes_application_consumes(up: Path, orders: Connection, engine: SparkSession):
+def test_the_readmes_application_consumes(up: Path, orders: Connection):
     producer = orders.producer()
     producer.produce("orders", b"the first order")
     producer.flush(30)
@@ -426,9 +422,8 @@ def test_the_readmes_application_consumes(up: Path, orders: Connection, engine: 
     with application:
         application.wait_until(lambda: "the first order" in application.log_tail(), PATIENCE_S)
         # The tables have it somewhat later.
-        spark = engine.newSession()
-        open_views(spark, Settings(home=str(up)).warehouse)
-        application.wait_until(lambda: spark.table("groups").where("group_id = 'billing'").collect(), PATIENCE_S)
+        billing = "select 1 from groups where group_id = 'billing'"
+        application.wait_until(lambda: rows(up, billing), PATIENCE_S)
 
 
 ANSWERS = {

@@ -1,12 +1,16 @@
 """The simulation finds what breaks a rule; if it did not, its silence would mean nothing."""
 
+import runpy
+
 import pytest
 
-from tests.support.mutants.group_mutants import MUTANTS, UNSEEN
+from tests.support.mutants.group_mutants import FOUND_BY_A_STORY, FOUND_BY_A_TEST, MUTANTS
 from tests.support.mutants.mutant import alive
 from tests.support.mutants.polling_mutants import MUTANTS as POLLING_MUTANTS
+from tests.support.running_processes import ROOT
 from tests.support.simulation.groups.group_simulation import GROUPS
 from tests.support.simulation.polling.polling_simulation import POLLING
+from tests.support.story import Story
 
 TRIES = 40
 """Worlds for each mutant; most are found in the first one."""
@@ -30,7 +34,11 @@ SLOW = {
 }
 """Mutants that take 3 to 20 s each, half of the time of all: `make test-operate` plants them."""
 
-ALL = (*((GROUPS, one) for one in MUTANTS), *((POLLING, one) for one in POLLING_MUTANTS))
+ALL = {
+    one.name: (simulation, one) for simulation, some in ((GROUPS, MUTANTS), (POLLING, POLLING_MUTANTS)) for one in some
+}
+IN_WORLDS = [pair for name, pair in ALL.items() if name not in FOUND_BY_A_STORY.keys() | FOUND_BY_A_TEST.keys()]
+STORIES = ROOT / "tests" / "scenarios"
 
 
 def named(*pairs):
@@ -38,7 +46,7 @@ def named(*pairs):
     return [pytest.param(*pair, id=pair[1].name, marks=marks.get(pair[1].name, ())) for pair in pairs]
 
 
-@pytest.mark.parametrize(("simulation", "mutant"), named(*(pair for pair in ALL if pair[1].name not in UNSEEN)))
+@pytest.mark.parametrize(("simulation", "mutant"), named(*IN_WORLDS))
 def test_a_broken_rule_is_found(simulation, mutant):
     """Only a checker's finding counts."""
     assert simulation.finds(mutant, TRIES), (
@@ -46,18 +54,26 @@ def test_a_broken_rule_is_found(simulation, mutant):
     )
 
 
-@pytest.mark.parametrize("mutant", [one for _, one in ALL if one.name in UNSEEN], ids=lambda mutant: mutant.name)
-def test_what_is_not_found_is_a_mutant_still(mutant):
-    """What `UNSEEN` says of it is about code that stands there."""
+@pytest.mark.parametrize("name", FOUND_BY_A_STORY)
+def test_a_broken_rule_that_no_world_shows_changes_a_story(name):
+    told = (STORIES / f"{FOUND_BY_A_STORY[name]}.txt").read_text(encoding="utf-8")
+    _, mutant = ALL[name]
+
     with alive(mutant):
-        assert UNSEEN[mutant.name]
+        assert Story().tell(told) != told, f"no line of the story changes; the mutant breaks: {mutant.rule}"
+
+
+@pytest.mark.parametrize("name", FOUND_BY_A_TEST)
+def test_a_broken_rule_that_no_world_shows_fails_a_test(name):
+    file, function = FOUND_BY_A_TEST[name]
+    test = runpy.run_path(str(ROOT / file))[function]
+    test()
+
+    with alive(ALL[name][1]), pytest.raises(AssertionError):
+        test()
 
 
 def test_there_are_enough_mutants():
-    """And those that are not found are named, with the reason."""
-    names = [mutant.name for _, mutant in ALL]
-
-    assert len(names) == len(set(names))
-    assert UNSEEN.keys() <= set(names)
-    assert set(names) >= SLOW
-    assert len(MUTANTS) - len(UNSEEN) >= 35
+    assert len(ALL) == len(MUTANTS) + len(POLLING_MUTANTS), "two have one name"
+    assert ALL.keys() >= FOUND_BY_A_STORY.keys() | FOUND_BY_A_TEST.keys() | SLOW
+    assert len(MUTANTS) - len(FOUND_BY_A_STORY) - len(FOUND_BY_A_TEST) >= 35

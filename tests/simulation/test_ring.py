@@ -10,9 +10,13 @@ from tests.support.simulation.ring.ring_world import RingWorld
 
 SEEDS = 80
 """Worlds of each run; `python -m tests.simulation.simulate --only ring --seeds 1000` runs more."""
+QUICK = 40
+"""`make test` runs so many of them, and `make test-operate` the others."""
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.operate] if seed >= QUICK else []) for seed in range(SEEDS)]
+)
 def test_the_promises_hold_in_every_world(seed):
     """Whatever happens: nothing is lost, no two members read one queue, and everything ends."""
     story = RING.live(seed, Counter())

@@ -126,6 +126,7 @@ def two_runs(spark, settings: Settings) -> dict[str, list[tuple]]:
     return rows(spark, settings)
 
 
+@pytest.mark.operate
 def test_a_table_without_its_newest_commits_is_lost(spark, settings):
     """A log that ends early is a valid log of a smaller table; the chain knows more."""
     before = two_runs(spark, settings)

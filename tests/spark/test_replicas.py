@@ -43,6 +43,7 @@ def settle(settings: Settings, queries: list, log: Log, members: list[tuple[str,
     wait_until(all_told, "each member has an assignment", patience_s=PATIENCE_WITH_SPARK_S)
 
 
+@pytest.mark.operate
 def test_a_replica_joins_from_snapshots_and_the_other_one_may_die(spark, broker, tmp_path):
     """Both publish the same bytes; the tables have each decision once, and a replay says the same."""
     settings = deploy(broker, tmp_path, "replicas")

@@ -19,7 +19,7 @@ from wakeroll_pipeline.recovery.snapshots import newest_number, newest_snapshots
 from wakeroll_pipeline.runtime.process_locks import process_locks
 from wakeroll_pipeline.settings import Settings
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.operate, pytest.mark.spark]
 
 RECORDS = 1_000
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import msgspec
@@ -37,13 +37,15 @@ from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows, history_rules
 from wakeroll_pipeline.questions.quality.declared_in_duckdb import judge_rows, judge_types
-from wakeroll_pipeline.questions.quality.expectation_suites import Gate
 from wakeroll_pipeline.questions.quality.history_in_duckdb import history_in_duckdb
 from wakeroll_pipeline.questions.quality.ordered_rows import SKIPPED, found_in_frames
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken as BrokenRow
 from wakeroll_pipeline.questions.quality.rule import HISTORY, Rule, RuleResult
 from wakeroll_pipeline.questions.quality.schema_rules import declared_rules
 from wakeroll_pipeline.questions.tables_looked_at import tables_looked_at
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.questions.quality.expectation_suites import Gate
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +55,14 @@ Broken = set[tuple[str, str]]
 """(rule, key of the row that breaks it)"""
 
 
-def assert_all_hold(outcomes: Sequence[RuleResult], gate: Gate, folder: Path) -> None:
+def new_gate(*arguments: Any) -> "Gate":
+    """Return a new gate. Great Expectations takes seconds to import, and all processes of a run collect this file."""
+    from wakeroll_pipeline.questions.quality.expectation_suites import Gate
+
+    return Gate(*arguments)
+
+
+def assert_all_hold(outcomes: Sequence[RuleResult], gate: "Gate", folder: Path) -> None:
     """Assert that every rule was asked, none is broken, and the Data Docs in the folder show all suites."""
     page = gate.write_docs()
     assert page.is_relative_to(folder)
@@ -64,7 +73,7 @@ def assert_all_hold(outcomes: Sequence[RuleResult], gate: Gate, folder: Path) ->
 
 def test_the_ledger_of_a_story_keeps_every_rule(day, tmp_path):
     """And every rule is asked."""
-    outcomes = check_here(day, gate := Gate(tmp_path, "duckdb"))
+    outcomes = check_here(day, gate := new_gate(tmp_path, "duckdb"))
 
     assert_all_hold(outcomes, gate, tmp_path)
 
@@ -74,14 +83,14 @@ def test_spark_judges_the_story_alike(spark, day, tmp_path):
     """And records the same results."""
     open_views(spark, day)
 
-    gate = Gate(tmp_path / "spark")
+    gate = new_gate(tmp_path / "spark")
     chains = ChainCheck()
     in_spark = check(
         spark,
         gate,
         chains=lambda rules: [one for table in chains.tables_of(rules) for one in broken_here(chains, day, table)],
     )
-    check_here(day, Gate(tmp_path / "duckdb", "duckdb"))
+    check_here(day, new_gate(tmp_path / "duckdb", "duckdb"))
 
     assert_all_hold(in_spark, gate, tmp_path)
     assert validations(tmp_path / "spark") == validations(tmp_path / "duckdb")
@@ -92,7 +101,7 @@ def broken_here(chains: ChainCheck, warehouse: Path, table: Table) -> list[Broke
         return [*chains.broken(opened, table)]
 
 
-def check_here(warehouse: Path, gate: Gate | None = None) -> list[RuleResult]:
+def check_here(warehouse: Path, gate: "Gate | None" = None) -> list[RuleResult]:
     with duck_ledger(warehouse) as opened:
         outcomes = check_in_duckdb(opened)
         if gate is not None:
@@ -171,7 +180,7 @@ def test_each_declared_rule_is_broken_by_a_row_that_breaks_it(spark, suite):
     # In one partition: Great Expectations looks at it some fifty times, and each task has its price.
     frame = spark.createDataFrame([tuple(row.values()) for row in rows], schema).coalesce(1).persist()
 
-    in_spark = Gate().check(suite, rules, frame, key)
+    in_spark = new_gate().check(suite, rules, frame, key)
     here = judge_rows(in_duckdb(suite, rows), suite, rules, key)
 
     for outcomes in (in_spark, here):
@@ -210,7 +219,7 @@ def test_a_column_of_another_type_breaks_the_rule_of_its_type(spark, suite):
     )
     rules = [rule for rule in declared_rules()[suite] if rule.expectation == "ExpectColumnValuesToBeOfType"]
 
-    outcomes = Gate().check(suite, rules, frame, TABLES[suite].key)
+    outcomes = new_gate().check(suite, rules, frame, TABLES[suite].key)
 
     assert [(one.rule.column, one.broken) for one in outcomes] == [(name, 1) for name in schema.names]
     declared = {column.name: type_in_duckdb(column.type) for column in columns_of(TABLES[suite].row)}
@@ -224,7 +233,7 @@ def test_each_rule_of_the_history_is_broken_by_a_row_that_names_it(spark):
     rows = [(rule.name, "groups-1.1/7", "this", "that") for rule in rules]
     frame = spark.createDataFrame(rows, "rule string, at string, found string, expected string").coalesce(1).persist()
 
-    outcomes = Gate().check(HISTORY, rules, frame, ("at", "found", "expected"))
+    outcomes = new_gate().check(HISTORY, rules, frame, ("at", "found", "expected"))
 
     row = {"at": "groups-1.1/7", "found": "this", "expected": "that"}
     assert outcomes == [RuleResult(rule, 1, [row]) for rule in rules]
@@ -603,7 +612,7 @@ def test_a_word_of_an_earlier_version_hides_no_other_violation(of_before):
 def test_a_word_of_an_earlier_version_is_left_out_in_spark_too(spark, of_before):
     open_views(spark, of_before[0])
 
-    assert left_out(check(spark, Gate(), {"decisions"})) == {
+    assert left_out(check(spark, new_gate(), {"decisions"})) == {
         "decisions.ownership": LEFT_OUT,
         "decisions.telling": LEFT_OUT,
     }

@@ -1,124 +1,105 @@
-"""Which `operate` tests have run, at which commit, and which CI runs next: tests/operate_record.json.
+"""The last runs of the `operate` tests, shard by shard: tests/operate_record.json.
 
-CI has no time for all of them, so it begins with the files that were green longest ago, and prints one line per file
-that has ended. `python -m tests.support.operate_record LOG...` copies these lines into the record, to be committed.
+A shard is a file, or a few tests of a file that takes too long for one: `tests.support.operate_shards`, which runs
+them, prints a line for each. This module copies those lines into the record, to be committed:
+`python -m tests.support.operate_record LOG...`.
 """
 
-import datetime
-import json
 import re
-import subprocess
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
 
-import pytest
+import msgspec
+from msgspec import Struct
 
 RECORD = Path("tests/operate_record.json")
 
+FRESH_RUNS = 4
+"""Each shard is green in one of so many runs of CI, or `problems` names it."""
+
 _LINE = re.compile(
-    r"operate: (?P<on>\S+) (?P<commit>\w+) (?P<seconds>\d+) s (?P<outcome>green|red) (?P<file>tests/\S+)"
+    r"operate: (?P<on>\S+) (?P<commit>\w+) (?P<seconds>\d+) s (?P<outcome>green|red|cut|skipped) (?P<shard>tests/.*\S)"
 )
 
 
-class LastRuns(TypedDict):
-    """The last runs of the `operate` tests of one file."""
+class LastRuns(Struct, frozen=True, omit_defaults=True):
+    """The last runs of a shard."""
 
-    green: str | None
+    green: str | None = None
     """Commit of the last green run, None: never."""
-    on: str | None
+    on: str | None = None
     """Date of that run."""
-    seconds: int | None
-    """Duration of that run, fixtures included."""
-    red_at: list[str]
-    """Commits of the red runs since then."""
+    seconds: int | None = None
+    """Duration of the last run, with its start and fixtures; of one that was cut, what it needs at least."""
+    red_at: tuple[str, ...] = ()
+    """Commits of the red runs since the green one."""
+    skipped_at: str | None = None
+    """Commit of the last run, if all tests were skipped because the machine lacks what they need."""
 
 
-def load(path: Path = RECORD) -> dict[str, LastRuns]:
-    """Return the record by file name, empty without a record."""
-    return json.loads(path.read_text()) if path.exists() else {}
+class Record(Struct, frozen=True):
+    """What is known of the runs of CI."""
+
+    runs: tuple[str, ...] = ()
+    """Commits at which CI ran shards, the oldest first."""
+    shards: Mapping[str, LastRuns] = {}
+    """Shard -> its last runs."""
+
+    def place(self, shard: str) -> tuple[int, int, str]:
+        """Return by what shards are sorted: the one green longest ago comes first, and a red one behind its like."""
+        last = self.shards.get(shard, LastRuns())
+        return (self.runs.index(last.green) if last.green in self.runs else -1, len(last.red_at), shard)
+
+    def updated(self, log: str) -> "Record":
+        """Return the record with the runs that stand in a log."""
+        runs, shards = list(self.runs), dict(self.shards)
+        for line in _LINE.finditer(log):
+            shard, commit, seconds = line["shard"], line["commit"], int(line["seconds"])
+            before = shards.get(shard, LastRuns())
+            if commit not in runs:
+                runs.append(commit)
+            match line["outcome"]:
+                case "green":
+                    now = LastRuns(green=commit, on=line["on"], seconds=seconds)
+                case "red":
+                    red_at = tuple(dict.fromkeys((*before.red_at, commit)))
+                    now = LastRuns(before.green, before.on, seconds, red_at)
+                case "cut":
+                    least = max(before.seconds or 0, seconds)
+                    now = LastRuns(before.green, before.on, least, before.red_at, before.skipped_at)
+                case _:
+                    now = LastRuns(before.green, before.on, seconds, before.red_at, skipped_at=commit)
+            shards[shard] = now
+        return Record(tuple(runs), dict(sorted(shards.items())))
+
+    def problems(self, shards: Iterable[str]) -> list[str]:
+        """Return a line for each shard that is red, or was not green in one of the last runs of CI."""
+        fresh = self.runs[-FRESH_RUNS:]
+        found = []
+        for shard in sorted(shards, key=self.place):
+            last = self.shards.get(shard, LastRuns())
+            was = f"last green at {last.green}, {last.on}" if last.green else "never green"
+            if last.red_at:
+                found.append(f"red      {shard}: at {', '.join(last.red_at)}; {was}")
+            elif last.skipped_at:
+                found.append(f"skipped  {shard}: at {last.skipped_at}, the machine lacks what it needs; {was}")
+            elif last.green not in fresh:
+                found.append(f"not run  {shard}: {was}")
+        return found
 
 
-def place(file: str, record: dict[str, LastRuns]) -> tuple[bool, str, str]:
-    """Return by what the files are sorted: red ones first, then those never green, then the date of the green run."""
-    runs = record.get(file)
-    return (not (runs and runs["red_at"]), (runs and runs["on"]) or "", file)
+def load(path: Path = RECORD) -> Record:
+    """Return the record, empty if there is none."""
+    return msgspec.json.decode(path.read_bytes(), type=Record) if path.exists() else Record()
 
 
-def updated(record: dict[str, LastRuns], log: str) -> dict[str, LastRuns]:
-    """Return the record with the runs that stand in a log."""
-    changed = dict(record)
-    for run in _LINE.finditer(log):
-        file, commit = run["file"], run["commit"]
-        if run["outcome"] == "green":
-            changed[file] = {"green": commit, "on": run["on"], "seconds": int(run["seconds"]), "red_at": []}
-            continue
-        before = changed.get(file) or {"green": None, "on": None, "seconds": None, "red_at": []}
-        if commit not in before["red_at"]:
-            changed[file] = {**before, "red_at": [*before["red_at"], commit]}
-    return dict(sorted(changed.items()))
-
-
-class OperateRuns:
-    """Shows each failure at once, and a line for each file that has ended: CI may stop the run before its summary.
-
-    A run of selected tests prints no such line, for it says nothing about the others of a file.
-    """
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        git = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=False)
-        self._commit = git.stdout.strip() or "unknown"
-        selects = any(config.getoption(name, None) for name in ("keyword", "lf", "deselect"))
-        self._has_selection = selects or any("::" in argument for argument in config.args)
-        self._left: Counter[str] = Counter()
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._outcomes: defaultdict[str, set[str]] = defaultdict(set)
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Count the tests of each file, in a run of one process."""
-        self._count(item.nodeid for item in session.items)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: Iterable[str]) -> None:  # noqa: ARG002
-        """Count the tests of each file, in a run of several processes."""
-        self._count(ids)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Show a failure, and the end of a file."""
-        file = file_of(report.nodeid)
-        self._seconds[file] += report.duration
-        if report.when == "call" or report.outcome != "passed":
-            self._outcomes[file].add(report.outcome)
-        if report.failed:
-            self._write(f"{report.nodeid} failed:\n{report.longreprtext}")
-        if report.when != "teardown" or self._has_selection:
-            return
-        self._left[file] -= 1
-        # A file of which each test is skipped is neither: what it needs is not on this machine.
-        if not self._left[file] and (outcomes := self._outcomes[file] - {"skipped"}):
-            outcome = "red" if "failed" in outcomes else "green"
-            today = datetime.datetime.now(tz=datetime.UTC).date()
-            self._write(f"operate: {today} {self._commit} {self._seconds[file]:.0f} s {outcome} {file}")
-
-    def _count(self, nodeids: Iterable[str]) -> None:
-        self._left = Counter(map(file_of, nodeids))
-
-    def _write(self, text: str) -> None:
-        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is not None:
-            terminal.write_line(f"\n{text}")
-
-
-def file_of(nodeid: str) -> str:
-    """Return the file of a test."""
-    return nodeid.partition("::")[0]
+def save(record: Record, path: Path = RECORD) -> None:
+    """Write the record as people read it."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
 
 
 if __name__ == "__main__":
     if not sys.argv[1:]:
         sys.exit("usage: python -m tests.support.operate_record LOG...")
-    logs = "\n".join(Path(log).read_text() for log in sys.argv[1:])
-    RECORD.write_text(json.dumps(updated(load(), logs), indent=1) + "\n")
+    save(load().updated("\n".join(Path(log).read_text() for log in sys.argv[1:])))

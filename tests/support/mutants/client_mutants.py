@@ -3,7 +3,7 @@
 # ruff: noqa: E501 - source text stands as it stands in the module
 
 from tests.support.mutants.mutant import Mutant
-from tests.support.mutants.mutant_worlds import AWAY, COMING, ECHO, OVERTAKEN, RESET, SMALL
+from tests.support.mutants.mutant_worlds import AWAY, COMING, ECHO, KICKED, OVERTAKEN, RESET, SMALL
 
 M = Mutant
 
@@ -35,7 +35,7 @@ MUTANTS = (
       "            pass\n        self._leaving", COMING),
     M("client ignores a fence", "Who is fenced drops everything.", "client",
       '                return self._drop("left" if self._leaving else decision.reason, decision.by)',
-      "                return []", {**SMALL, "only": ("twin", "twin", "behind", "cut", "deaf", "zombie")}),
+      "                return []", KICKED),
     M("client does not release", "What is drained is reported.", "client",
       "        return [*commits, self._heartbeat(now_ms), *self._give(again)]",
       "        return [*commits, *self._give(again)]", COMING),
