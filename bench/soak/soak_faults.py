@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from bench.decision_reader import PARTS
-from bench.soak.kafka_groups import GROUPS
+from bench.soak.watched_groups import GROUPS
 from bench.soak.soak_system import OBSERVERS, REPLICAS, WATCH, SoakSystem, coordinator
 from wakeroll.admin import Admin
 from wakeroll.epoch_ms import EpochMs, now_ms

@@ -18,7 +18,7 @@ from bench.decision_reader import PARTS, PublishedDecisions
 from bench.frame import NotMeasured
 from bench.page_readers import ServedPage
 from bench.running_system import QueueId, SteadyTraffic, make_topic, settings_in, until
-from bench.soak import kafka_groups
+from bench.soak import watched_groups
 from bench.soak.soak_processes import SoakProcesses
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.events import Configure
@@ -134,7 +134,7 @@ class SoakSystem(ExitStack):
 
     def watch_differs(self) -> list[str]:
         """Return what the tables of the watch say otherwise than Kafka about Kafka's own groups."""
-        return kafka_groups.differences(self.settings.connection.admin(), self._watched)
+        return watched_groups.differences(self.settings.connection.admin(), self._watched)
 
     def add_queues(self, topic: str, more: int) -> int:
         """Give a topic more partitions, and messages for them; return the new number."""
@@ -188,7 +188,7 @@ class SoakSystem(ExitStack):
     def stop_all(self) -> None:
         """Stop consumers, coordinators, observers and the page in good order; the broker still runs."""
         self.probe.close()
-        others = (*map(coordinator, REPLICAS), PAGE, *OBSERVERS, WATCH, *kafka_groups.GROUPS)
+        others = (*map(coordinator, REPLICAS), PAGE, *OBSERVERS, WATCH, *watched_groups.GROUPS)
         for name in (*self.consumer_processes, *others):
             self.processes.stop(name)
 
@@ -201,8 +201,8 @@ class SoakSystem(ExitStack):
         ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
         for topic in self.shape.groups:
             make_topic(connection, topic, QUEUES)
-        for topic in kafka_groups.GROUPS:
-            make_topic(connection, topic, kafka_groups.QUEUES)
+        for topic in watched_groups.GROUPS:
+            make_topic(connection, topic, watched_groups.QUEUES)
         self.decisions = PublishedDecisions(connection, settings.partitions)
         self.decisions.start()
         self.callback(self.decisions.close)
@@ -217,9 +217,9 @@ class SoakSystem(ExitStack):
             self.processes.launch(coordinator(replica), child)
         self.processes.launch(PAGE, ServedPage(settings, settings.logs / "serve.log"))
         self._watched = structs.replace(settings, home=str(self.folder / "watch"))
-        self.processes.launch(WATCH, kafka_groups.watch_of(self._watched))
-        for group_id in kafka_groups.GROUPS:
-            child = kafka_groups.members_of(group_id, settings, self.folder / "handled" / group_id)
+        self.processes.launch(WATCH, watched_groups.watch_of(self._watched))
+        for group_id in watched_groups.GROUPS:
+            child = watched_groups.members_of(group_id, settings, self.folder / "handled" / group_id)
             self.processes.launch(group_id, child)
         self.probe = Probe(connection, self.shape.groups[0])
         self.probe.start()
@@ -233,7 +233,7 @@ class SoakSystem(ExitStack):
             self.add_clients()
         every = {(*queue, part) for queue in self.queues for part in range(PARTS)}
         self._until("every queue has an owner", lambda: self.decisions.grants().keys() >= every)
-        theirs = [(topic, number) for topic in kafka_groups.GROUPS for number in range(kafka_groups.QUEUES)]
+        theirs = [(topic, number) for topic in watched_groups.GROUPS for number in range(watched_groups.QUEUES)]
         self.traffic = SteadyTraffic(connection, [*self.queues, *theirs], self.shape.per_second)
         self.callback(self.traffic.close)
         self.traffic.start()

@@ -61,10 +61,11 @@ def rows(system: SecuredDeployment, query: str) -> list[Row]:
 # --- each role does its work ---
 
 
-def test_a_client_polls_commits_and_is_on_record(system: SecuredDeployment):
-    """From the heartbeat to the row in Delta, through Spark's source and sink, with a signature on each event."""
+@pytest.fixture(scope="module")
+def consumed(system: SecuredDeployment) -> list[tuple[int, int]]:
+    """Queue and offset of the messages that a client of the tenant has read; it has committed behind them."""
     send(system, ORDERS, 20)
-    seen = []
+    seen: list[tuple[int, int]] = []
     client = {"consume_from": "first", "keys": system.keys["client"], **system.login("billing")}
     with Consumer(TENANT, [ORDERS], **client) as consumer:
 
@@ -76,12 +77,17 @@ def test_a_client_polls_commits_and_is_on_record(system: SecuredDeployment):
         wait_until(lambda: len(seen) == 20, "all messages are read", patience_s=PATIENCE_WITH_SPARK_S, between=poll)
         consumer.poll(0.1)
         assert consumer.commit(60.0)
+    return seen
+
+
+def test_a_client_polls_commits_and_is_on_record(system: SecuredDeployment, consumed: list[tuple[int, int]]):
+    """From the heartbeat to the row in Delta, through Spark's source and sink, with a signature on each event."""
 
     def committed() -> dict[int, int]:
         found = rows(system, f"select queue_id, committed_offset from current_offsets where group_id = '{TENANT}'")
         return {row.queue_id: row.committed_offset for row in found}
 
-    assert sorted(seen) == [(queue, offset) for queue in (0, 1) for offset in range(10)]
+    assert sorted(consumed) == [(queue, offset) for queue in (0, 1) for offset in range(10)]
     wait_until(
         lambda: committed() == {0: 10, 1: 10},
         "the commits are in the tables",
@@ -129,6 +135,7 @@ def test_an_operator_changes_a_group(system: SecuredDeployment):
     assert f"{FREE} is configured in epoch" in done.stdout
 
 
+@pytest.mark.usefixtures("consumed")
 def test_offsets_of_kafka_s_groups_are_imported_copied_and_watched(system: SecuredDeployment, tmp_path: Path):
     allow_kafka_groups(system)
     commit_in_kafka(system, {0: 3, 1: 4})

@@ -2,23 +2,28 @@
 
 import base64
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from msgspec import structs
 
+from tests.support.coordinator_mutations import hostile_records, messages_of
 from tests.support.damaged_tables import lose_a_file
 from tests.support.waiting import wait_until
-from wakeroll.connection import Topics
+from wakeroll.connection import Connection, Topics
 from wakeroll_model.coordinator_log.coordinator_records import CoordinatorRecord, read_record
-from wakeroll_model.coordinator_log.kafka_events import Progress, Source
+from wakeroll_model.coordinator_log.kafka_events import KafkaEvent, Progress, Source
 from wakeroll_model.coordinator_log.record_events import event_of, ids_of
 from wakeroll_model.rows import RECORDED, SNAPSHOTS
 from wakeroll_pipeline.kafka_watch import watched_ledger
-from wakeroll_pipeline.kafka_watch.commit_sampling import CommitSampler, RawRecord
+from wakeroll_pipeline.kafka_watch.commit_sampling import CommitSampler, Mark
+from wakeroll_pipeline.kafka_watch.record_decoding import RecordDecoder
+from wakeroll_pipeline.kafka_watch.topic_facts import TopicFacts
 from wakeroll_pipeline.kafka_watch.watched_ledger import Told, WatchedLedger
 from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
@@ -32,6 +37,18 @@ from wakeroll_pipeline.storage.small_files import StorageFailed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "coordinator_log" / "records-4.4.0.jsonl"
 PARTITIONS = 4
+BEGIN = Mark(0, 0)
+MARKS = {0: Mark(70, 70), 1: Mark(80, 85), 2: Mark(90, 90)}
+
+
+class RawRecord(NamedTuple):
+    """A record that a broker wrote."""
+
+    at_ms: int
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes | None
 
 
 def raw_records() -> list[RawRecord]:
@@ -59,7 +76,7 @@ def told() -> Iterator[Told]:
         event = event_of(one, Source(raw.partition, raw.offset), lambda its: names.get(its, its))
         if event is not None:
             yield Told(raw.at_ms, event)
-    yield Told(read[-1][0].at_ms, Progress(next_offsets={"0": 70, "1": 80, "2": 90}))
+    yield Told(read[-1][0].at_ms, Progress(next_offsets={"0": 70, "1": 80, "2": 90}, read_offsets={"1": 85}))
 
 
 def opened(home: Path, **settings: int) -> WatchedLedger:
@@ -113,7 +130,7 @@ def test_a_restart_goes_on_without_a_gap_or_a_repetition(whole, tmp_path):
     third.append(events[150:])
     third.close()
     assert rows(tmp_path, EVERYTHING) == rows(whole, EVERYTHING)
-    assert opened(tmp_path).next_offsets == {0: 70, 1: 80, 2: 90}
+    assert opened(tmp_path).marks == MARKS
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
@@ -138,27 +155,9 @@ def test_what_a_failed_append_has_cut_off_is_made_again(whole, tmp_path, monkeyp
     if table == "events":
         assert again.is_new
         again.append(told())
-    assert again.next_offsets == ({} if table == "events" else {0: 70, 1: 80, 2: 90})
+    assert again.marks == ({} if table == "events" else MARKS)
     assert rows(tmp_path, EVERYTHING) == rows(whole, EVERYTHING)
     assert rows(tmp_path, "select count(*) from snapshots") == [(0,)]
-
-
-def commit(at_ms: int, group: bytes, topic: bytes, offset: int) -> RawRecord:
-    key = b"\0\1" + len(group).to_bytes(2, "big") + group + len(topic).to_bytes(2, "big") + topic + bytes(4)
-    return RawRecord(at_ms, 0, offset, key, None)
-
-
-def test_commits_are_sampled_and_come_before_the_next_generation_of_their_group():
-    """They belong to the owners of then. Other groups' commits go on waiting."""
-    sampler = CommitSampler()
-    generation = RawRecord(500, 0, 9, b"\0\2\0\1a", None)
-    said = [(b"a", b"t"), (b"b", b"t"), (b"a", b"t"), (b"a", b"u")]
-    first = [commit(number * 100, *one, number) for number, one in enumerate(said)]
-    assert [taken for one in first for taken in sampler.take(one)] == []
-    assert list(sampler.take(generation)) == [[first[2], first[3]], [generation]]
-    assert list(sampler.take(commit(1_000, b"b", b"t", 10))) == [[first[1]]]
-    assert list(sampler.take_all()) == [[commit(1_000, b"b", b"t", 10)]]
-    assert sampler.skipped == 1
 
 
 def test_a_watch_of_damaged_tables_ends_with_their_sentence(whole, wakeroll, tmp_path):
@@ -169,8 +168,11 @@ def test_a_watch_of_damaged_tables_ends_with_their_sentence(whole, wakeroll, tmp
     code, said, complaint = wakeroll("watch-kafka", "--bootstrap", "127.0.0.1:1", "--home", str(tmp_path / "home"))
 
     assert (code, said) == (3, "")
-    assert complaint.startswith(f"wakeroll: cannot read table 'decisions': {lost}"), complaint
-    assert complaint.count("\n") == 1
+    warehouse = tmp_path / "home" / "warehouse"
+    assert complaint == (
+        f"wakeroll: cannot read table 'decisions': {lost}; put it back from a copy of the tables, or move {warehouse} "
+        "away and start `wakeroll watch-kafka` again: it reads what Kafka's own record still has, from the beginning\n"
+    )
 
 
 DAY_MS = 86_400_000
@@ -210,9 +212,42 @@ def test_upkeep_bounds_the_tables_of_a_watch_that_never_ends(tmp_path, monkeypat
     with duck_ledger(tmp_path / "warehouse") as whole:
         done = replay_here(whole, PARTITIONS, Period())
     assert {(one.differences, one.unknown) for one in done} == {(0, 0)}
-    assert opened(tmp_path).next_offsets == {0: 70, 1: 80, 2: 90}
+    assert opened(tmp_path).marks == MARKS
 
 
 def numbers_of_files(home: Path) -> list[int]:
     """Return the number of files of the newest version of each table that grows."""
     return [len(open_delta(Place.of(home / "warehouse" / table.name)).file_uris()) for table in (*RECORDED, SNAPSHOTS)]
+
+
+def test_no_record_of_a_hostile_writer_ends_the_watch(tmp_path):
+    """What can be read is on record, the rest is counted, and a replay decides the same."""
+    topics = TopicFacts(Connection("127.0.0.1:1"), 1.0)
+    decoder = RecordDecoder(topics, re.compile(".*", re.DOTALL), ())
+    log, ledger, sampler = (
+        messages_of(hostile_records(7, 3_000)),
+        opened(tmp_path),
+        CommitSampler(0, BEGIN, decoder.is_wanted),
+    )
+    for first in range(0, len(log), 500):
+        found = [
+            one
+            for step in sampler.take(log[first : first + 500], 1_000)
+            for records in step.groups
+            for one in decoder.decode(records, topics.name_of)
+        ]
+        for one in found:
+            if isinstance(one.event, KafkaEvent):
+                topics.hear(one.event)
+        ledger.append(found)
+    ledger.close()
+
+    assert decoder.skipped.keys() == {"no key", "type", "version", "damaged"}
+    assert sum(decoder.skipped.values()) < len(log) * 3 / 4
+    assert rows(tmp_path, "select count(*) > 100, count(*) filter (where kind = 'rejected') from decisions") == [
+        (True, 0)
+    ]
+    with duck_ledger(tmp_path / "warehouse") as whole:
+        done = replay_here(whole, PARTITIONS, Period())
+    assert {(one.differences, one.not_recorded, one.unknown) for one in done} == {(0, 0, 0)}
+    assert not opened(tmp_path).is_new

@@ -160,9 +160,13 @@ class Committed(KafkaEvent, frozen=True, kw_only=True, tag="committed"):
 
 
 class Progress(Event, frozen=True, kw_only=True, tag="progress"):
-    """Everything before these offsets of `__consumer_offsets` is on record, in all shards."""
+    """How far `__consumer_offsets` is on record, in all shards: everything before the next offsets is."""
 
     next_offsets: Annotated[dict[str, int], Meta(description="partition of `__consumer_offsets` -> its next offset")]
+    read_offsets: Annotated[
+        dict[str, int],
+        Meta(description="partition -> offset up to which all is on record except commits since its next offset"),
+    ] = field(default_factory=dict)
 
 
 AnyKafkaEvent = (

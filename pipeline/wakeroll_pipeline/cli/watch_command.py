@@ -13,6 +13,7 @@ from wakeroll_pipeline.cli.open_ledger import reading
 from wakeroll_pipeline.cli.options import ServiceOptions
 from wakeroll_pipeline.cli.serve_command import PORT, refuse_unusable_port
 from wakeroll_pipeline.kafka.refused_login import login_watched
+from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.runtime.deciding_queries import record_lock
 from wakeroll_pipeline.runtime.process_lock import only_one
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
@@ -78,8 +79,16 @@ def watch_kafka(
     connection = settings.connection
     stop = StopSignals().asked
     with only_one(record_lock(settings), "writes these tables"), login_watched(connection, stop):
-        with reading(settings.warehouse):
-            ledger = WatchedLedger(settings)
+        try:
+            with reading(settings.warehouse):
+                ledger = WatchedLedger(settings)
+        except UnreadableTable as error:
+            if not error.damage:
+                raise
+            raise UnreadableTable(
+                f"{error.damage}; put it back from a copy of the tables, or move {settings.warehouse} away and start "
+                "`wakeroll watch-kafka` again: it reads what Kafka's own record still has, from the beginning"
+            ) from error
         watcher = GroupWatcher(connection, ledger, rules)
         if serve:
             _serve(settings, port, watcher, stop)

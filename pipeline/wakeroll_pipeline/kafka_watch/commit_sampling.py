@@ -1,23 +1,47 @@
-"""Samples of committed offsets: of the commits of a queue within a short time, the last one goes on record."""
+"""Samples of committed offsets: of the commits of a queue within a short time, the last one goes on record.
 
-from collections.abc import Iterator
+Most commits are replaced before a sample is taken. They cost little: batches are compared by their raw keys, and only
+the records that go on record are decoded.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-SHORTEST_MS = 1_000
-"""Shortest time between two samples of a queue (ms)."""
+from confluent_kafka import Message
+
+MOST_HELD = 20_000
+"""Commits of a partition that are held back at most; a sample is taken earlier."""
+MOST_BYTES = 4 * 1024 * 1024
+"""Size of the values that are held back of a partition at most; a sample is taken earlier."""
+MOST_KEYS = 50_000
+"""Keys of a partition that are known at most; beyond, they are forgotten and learned again."""
 _COMMITS = (b"\0\0", b"\0\1")
 """How the keys of commits begin: with the type of the record."""
+_SHORTEST_KEY = 4
+"""Bytes of a key of a group without a name."""
 
 
-class RawRecord(NamedTuple):
-    """A record of `__consumer_offsets` that is not decoded yet."""
+class Mark(NamedTuple):
+    """How far a partition is on record."""
+
+    next_offset: int
+    """Offset of the first record to read after a restart."""
+    read_offset: int
+    """Everything before it is on record, except commits that are held back since `next_offset`."""
+
+
+class Step(NamedTuple):
+    """Records of a partition that go on record together."""
 
     at_ms: int
-    """Time of the record (epoch ms)."""
+    """The highest time in the partition so far (epoch ms): a clock that was put back does not reorder its records."""
     partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
+    groups: list[list[Message]]
+    """The records, those of a group together."""
+    mark: Mark
+    """How far the partition is on record with them."""
 
 
 def group_in(key: bytes) -> bytes:
@@ -25,39 +49,189 @@ def group_in(key: bytes) -> bytes:
     return key[4 : 4 + int.from_bytes(key[2:4], "big")]
 
 
+def time_of(message: Message) -> int:
+    """Return the time of a record (epoch ms)."""
+    return message.timestamp()[1]
+
+
+def offset_of(message: Message) -> int:
+    """Return the offset of a record."""
+    return message.offset() or 0
+
+
 class CommitSampler:
-    """Holds back commits until the next sample, so that most of them are never decoded. For one thread.
+    """Holds back the commits of one partition until the next sample. For one thread.
 
     A group's commits that were held back come before any other record of the group: they are of its owners until then.
+    After a restart, records before `Mark.read_offset` are read again only to hold back the same commits as before.
     """
 
-    def __init__(self) -> None:
-        self._held: dict[bytes, dict[bytes, RawRecord]] = {}
-        """Group -> key of a queue -> its newest commit."""
-        self._since_ms: int | None = None
-        """Time of the first commit that is held back (epoch ms); None if there is none."""
-        self.interval_ms = SHORTEST_MS
-        """Time between two samples (ms)."""
-        self.skipped = 0
-        """Commits that a later one of the same queue has replaced."""
+    def __init__(self, partition: int, mark: Mark, is_wanted: Callable[[bytes], bool], phase: float = 0.0) -> None:
+        """Begin.
 
-    def take(self, record: RawRecord) -> Iterator[list[RawRecord]]:
-        """Take the next record in order of time; yield what goes on record, the records of a group together."""
-        if self._since_ms is not None and record.at_ms - self._since_ms >= self.interval_ms:
-            yield from self.take_all()
-        key = record.key
-        if key is None or key[:2] not in _COMMITS:
-            if key is not None and (held := self._held.pop(group_in(key), None)):
-                yield list(held.values())
-            yield [record]
-            return
-        held = self._held.setdefault(group_in(key), {})
-        self.skipped += held.pop(key, None) is not None
-        held[key] = record
-        if self._since_ms is None:
-            self._since_ms = record.at_ms
+        Args:
+            partition: its number.
+            mark: how far it is on record.
+            is_wanted: whether a group is watched, by its name in the keys.
+            phase: when within an interval samples are taken, from 0 to 1; the partitions differ in it.
+        """
+        self._partition = partition
+        self._position = mark.next_offset
+        """Offset behind the last record that was read."""
+        self._again = mark.read_offset
+        self._is_wanted = is_wanted
+        self._phase = phase
+        self._groups: dict[bytes, bytes] = {}
+        """Key of a commit -> its group."""
+        self._keys: dict[bytes, list[bytes]] = {}
+        """Group -> the keys of its commits."""
+        self._unwanted: set[bytes] = set()
+        """Keys of commits of groups that are not watched."""
+        self._held: dict[bytes, Message] = {}
+        """Key of a queue -> its newest commit."""
+        self._bytes = 0
+        """Size of the values that were held back, also of those that were replaced since."""
+        self._first = 0
+        """Offset of the first commit since the last sample; meaningless if none is held back."""
+        self._ends_ms = 0
+        """Time of the next sample (epoch ms); meaningless if no commit is held back."""
+        self._began_s = 0.0
+        self.reached_ms = -1
+        """The highest time so far (epoch ms); -1 before the first record."""
 
-    def take_all(self) -> Iterator[list[RawRecord]]:
-        """Yield all commits that are held back, those of a group together."""
-        held, self._held, self._since_ms = self._held, {}, None
-        yield from (list(commits.values()) for commits in held.values())
+    @property
+    def mark(self) -> Mark:
+        """How far the partition is on record with all steps so far."""
+        first = self._first if self._held else self._position
+        return Mark(first, max(self._position, self._again))
+
+    def take(self, run: Sequence[Message], interval_ms: int) -> list[Step]:
+        """Take the next records, in order; return what goes on record.
+
+        Args:
+            run: the records.
+            interval_ms: time between two samples (ms).
+        """
+        steps: list[Step] = []
+        if len(self._groups) + len(self._unwanted) > MOST_KEYS:
+            self._forget_keys()
+        keys = list(map(Message.key, run))
+        fresh = set(keys).difference(self._groups, self._unwanted)
+        begin = 0
+        if fresh:
+            others = {key for key in fresh if not self._is_commit(key)}
+            for at in [at for at, key in enumerate(keys) if key in others] if others else ():
+                self._hold(run, keys, begin, at, interval_ms, steps)
+                self._take_other(run[at], keys[at], steps)
+                begin = at + 1
+        self._hold(run, keys, begin, len(run), interval_ms, steps)
+        return steps
+
+    def flush(self, waits_s: float = 0.0) -> list[Step]:
+        """Return a sample, if the first commit that is held back has waited so long (s)."""
+        if not self._held or self._position < self._again or time.monotonic() - self._began_s < waits_s:
+            return []
+        return [self._sample(self._position)]
+
+    def _is_commit(self, key: bytes | None) -> bool:
+        """Return whether a key is that of a commit, and learn it."""
+        if key is None or key[:2] not in _COMMITS or len(key) < _SHORTEST_KEY:
+            return False
+        group = group_in(key)
+        if self._is_wanted(group):
+            self._groups[key] = group
+            self._keys.setdefault(group, []).append(key)
+        else:
+            self._unwanted.add(key)
+        return True
+
+    def _hold(
+        self,
+        run: Sequence[Message],
+        keys: Sequence[bytes | None],
+        begin: int,
+        end: int,
+        interval_ms: int,
+        steps: list[Step],
+    ) -> None:
+        """Hold back commits; take the samples that are due between them."""
+        while begin < end:
+            if not self._held:
+                self._begin(run[begin], interval_ms)
+            cut = end
+            if time_of(run[end - 1]) >= self._ends_ms:
+                cut = bisect_left(run, self._ends_ms, begin, end, key=time_of)
+            if self._position < self._again:
+                cut = end
+            if not self._held:
+                cut = max(cut, begin + 1)
+            if cut > begin:
+                self._keep(run[begin:cut], keys[begin:cut])
+            if cut < end or self._is_full():
+                steps.append(self._sample(offset_of(run[cut]) if cut < end else self._position))
+            begin = cut
+
+    def _begin(self, first: Message, interval_ms: int) -> None:
+        self._first, self._began_s, self._bytes = offset_of(first), time.monotonic(), 0
+        shift_ms = round(interval_ms * self._phase)
+        at_ms = time_of(first)
+        self._ends_ms = at_ms + interval_ms - (at_ms - shift_ms) % interval_ms
+
+    def _keep(self, run: Sequence[Message], keys: Sequence[bytes | None]) -> None:
+        pairs = zip(keys, run, strict=True)
+        if self._unwanted:
+            self._held.update((key, one) for key, one in pairs if key is not None and key not in self._unwanted)
+        else:
+            self._held.update(pairs)  # type: ignore[arg-type]  # commits have keys
+        self._bytes += sum(map(len, run))
+        self._pass_to(run[-1])
+
+    def _is_full(self) -> bool:
+        """Return whether no more commits may be held back."""
+        if self._bytes > 2 * MOST_BYTES:
+            self._bytes = sum(map(len, self._held.values()))
+        is_full = len(self._held) >= MOST_HELD or self._bytes > MOST_BYTES
+        return is_full and self._position >= self._again
+
+    def _sample(self, offset: int) -> Step:
+        """Return all commits that are held back; forget keys that are not used any more.
+
+        Args:
+            offset: of the first record behind the sample.
+        """
+        by_group: dict[bytes, list[Message]] = {}
+        for key, message in self._held.items():
+            by_group.setdefault(self._groups[key], []).append(message)
+        self._held = {}
+        groups = [_in_order(its) for its in by_group.values()]
+        return Step(self.reached_ms, self._partition, groups, Mark(offset, offset))
+
+    def _take_other(self, message: Message, key: bytes | None, steps: list[Step]) -> None:
+        """Take a record that is no commit: the commits of its group that are held back come first."""
+        is_again = offset_of(message) < self._again
+        self._pass_to(message)
+        its: list[Message] = []
+        if key is not None and len(key) >= _SHORTEST_KEY:
+            group = group_in(key)
+            if not self._is_wanted(group):
+                return
+            held = (self._held.pop(one, None) for one in self._keys.get(group, ()))
+            its = _in_order(one for one in held if one is not None)
+        if not is_again:
+            groups = [its, [message]] if its else [[message]]
+            steps.append(Step(self.reached_ms, self._partition, groups, self.mark))
+
+    def _forget_keys(self) -> None:
+        """Forget the keys of which no commit is held back."""
+        self._groups = {key: self._groups[key] for key in self._held}
+        self._keys, self._unwanted = {}, set()
+        for key, group in self._groups.items():
+            self._keys.setdefault(group, []).append(key)
+
+    def _pass_to(self, message: Message) -> None:
+        self._position = offset_of(message) + 1
+        self.reached_ms = max(self.reached_ms, time_of(message))
+
+
+def _in_order(records: Iterable[Message]) -> list[Message]:
+    return sorted(records, key=offset_of)

@@ -23,10 +23,11 @@ from wakeroll_model.coordinator_log.kafka_names import group_name
 from wakeroll_model.events import CommittedOffset
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.failure_log import Trouble
-from wakeroll_pipeline.kafka_watch.commit_sampling import SHORTEST_MS, CommitSampler
+from wakeroll_pipeline.kafka_watch.commit_sampling import Mark, Step
 from wakeroll_pipeline.kafka_watch.group_reader import AT_ONCE, GroupReader, Reading
 from wakeroll_pipeline.kafka_watch.offsets_reader import NotReadable, OffsetsReader
 from wakeroll_pipeline.kafka_watch.record_decoding import RecordDecoder
+from wakeroll_pipeline.kafka_watch.sample_interval import SampleInterval
 from wakeroll_pipeline.kafka_watch.topic_facts import TopicFacts
 from wakeroll_pipeline.kafka_watch.watched_ledger import Told, WatchedLedger
 
@@ -34,10 +35,12 @@ log = logging.getLogger(__name__)
 
 APPEND_S = 2.0
 """Time between two appends to the tables, if there is something to append (s)."""
-APPEND_EVENTS = 5_000
-"""Events after which an append follows at once."""
-LONGEST_SAMPLE_MS = 30_000
-"""Longest time between two samples of the committed offsets of a queue (ms), while appends are slow."""
+PAST_APPEND_S = 10.0
+"""Time between two appends while the past is read (s): each one costs the same, however little it has."""
+APPEND_RECORDS = 50_000
+"""Records after which an append follows at once."""
+APPEND_BYTES = 32 * 1024 * 1024
+"""Size of records after which an append follows at once."""
 ROUTES_S = 5.0
 """Time between two queries of the topics of the groups (s)."""
 IDS_S = 1.0
@@ -79,9 +82,12 @@ class GroupWatcher:
         self._topics = TopicFacts(connection, timeout)
         own = (f"{connection.topics.prefix}.offset-mirror",)
         self._decoder = RecordDecoder(self._topics, rules.groups, own)
-        self._sampler = CommitSampler()
+        self._interval = SampleInterval()
         self._told: list[Told] = []
-        self._next_offsets = dict(ledger.next_offsets)
+        self._waiting_records = 0
+        """Records of which the events wait for the next append."""
+        self._waiting_bytes = 0
+        self._marks: Mapping[int, Mark] = dict(ledger.marks)
         self._appended_s = time.monotonic()
         self._routed_s = -ROUTES_S
         self._asked_s = -IDS_S
@@ -91,9 +97,10 @@ class GroupWatcher:
 
     def run(self, stop: threading.Event) -> None:
         """Watch until `stop` is set."""
-        reader = OffsetsReader(self._connection, self._timeout)
+        reader = OffsetsReader(self._connection, self._timeout, self._decoder.is_wanted)
         try:
             self._watch(reader, stop)
+            self._take(reader.flush())
             self._append()  # not after an exception: a failed append must be followed by a new start
         finally:
             self._decoder.report()
@@ -135,7 +142,7 @@ class GroupWatcher:
             NotReachable: no broker answered.
         """
         try:
-            partitions = reader.begin(self._next_offsets)
+            partitions = reader.begin(self._marks)
         except NotReadable as problem:
             # Kafka creates the topic for the first group.
             if not problem.is_missing:
@@ -143,29 +150,37 @@ class GroupWatcher:
             if not GroupReader(self._connection, self._timeout).list().is_empty:
                 self.is_past_read = True
                 return 0
-            partitions = reader.begin(self._next_offsets)
+            partitions = reader.begin(self._marks)
+        self._marks = reader.marks
         self._begin_topics()
         return partitions
 
     def _follow(self, reader: OffsetsReader, stop: threading.Event) -> None:
-        began_s, records = time.monotonic(), 0
+        began_s = time.monotonic()
+        self._interval.begin_past(reader.past_records)
         while not stop.is_set():
-            for raw in reader.read(_SLICE_S):
-                records += 1
-                if self._decoder.is_wanted(raw.key):
-                    for its in self._sampler.take(raw):
-                        self._hear(self._decoder.decode(its, self._topic_of))
-                self._next_offsets[raw.partition] = raw.offset + 1
-                if len(self._told) >= APPEND_EVENTS:
-                    self._append()
+            self._interval.adjust()
+            self._take(reader.read(_SLICE_S, self._interval.ms))
             is_past_read = reader.is_past_read
             if is_past_read and not self.is_past_read:
                 self._append()
+                self._interval.end_past()
                 took_s = time.monotonic() - began_s
-                log.info("the past of all groups is on record: %d records in %.1f s", records, took_s)
+                log.info("the past of all groups is on record: %d records in %.1f s", reader.count, took_s)
             self.is_past_read |= is_past_read
             self._route_if_due(stop)
-            if time.monotonic() - self._appended_s >= APPEND_S:
+            if time.monotonic() - self._appended_s >= (APPEND_S if self.is_past_read else PAST_APPEND_S):
+                self._append()
+
+    def _take(self, steps: Iterable[Step]) -> None:
+        """Decode steps; append when there are many."""
+        for step in steps:
+            with self._interval.counted():
+                for records in step.groups:
+                    self._hear(self._decoder.decode(records, self._topic_of))
+                    self._waiting_records += len(records)
+                    self._waiting_bytes += sum(map(len, records))
+            if self._waiting_records >= APPEND_RECORDS or self._waiting_bytes >= APPEND_BYTES:
                 self._append()
 
     def _begin_topics(self) -> None:
@@ -214,20 +229,16 @@ class GroupWatcher:
                 self._outage.began(f"the ends of topics are not known: {problem}; retrying")
 
     def _append(self) -> None:
-        """Append what was read; while appends are slow, fewer samples of commits are taken."""
-        for its in self._sampler.take_all():
-            self._hear(self._decoder.decode(its, self._topic_of))
+        """Append what was read, and how far."""
         self._appended_s = time.monotonic()
+        self._waiting_records = self._waiting_bytes = 0
         if not self._told:
             return
-        told, self._told = self._told, []
-        offsets = {str(number): offset for number, offset in sorted(self._next_offsets.items())}
-        if offsets:
-            told.append(Told(max(one.at_ms for one in told), Progress(next_offsets=offsets)))
-        self._ledger.append(told)
-        took_s = time.monotonic() - self._appended_s
-        if self.is_past_read:
-            self._sampler.interval_ms = min(max(SHORTEST_MS, round(4_000 * took_s)), LONGEST_SAMPLE_MS)
+        with self._interval.counted():
+            told, self._told = self._told, []
+            if self._marks:
+                told.append(Told(max(one.at_ms for one in told), _progress(self._marks)))
+            self._ledger.append(told)
         self._appended_s = time.monotonic()
 
     # --- by descriptions ---
@@ -256,6 +267,14 @@ class GroupWatcher:
             except NotReachable as problem:
                 self._outage.began(f"Kafka's groups are not watched: {problem}; retrying")
             stop.wait(_SLICE_S)
+
+
+def _progress(marks: Mapping[int, Mark]) -> Progress:
+    its = sorted(marks.items())
+    return Progress(
+        next_offsets={str(number): mark.next_offset for number, mark in its},
+        read_offsets={str(number): mark.read_offset for number, mark in its if mark.read_offset > mark.next_offset},
+    )
 
 
 class _Descriptions:

@@ -5,14 +5,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from confluent_kafka import Message
+
 from wakeroll_model.coordinator_log.coordinator_records import TOPIC, CoordinatorRecord, Skipped, read_record
 from wakeroll_model.coordinator_log.kafka_events import AnyKafkaEvent, Committed, Source
 from wakeroll_model.coordinator_log.record_events import TopicOf, event_of, ids_of
-from wakeroll_pipeline.kafka_watch.commit_sampling import RawRecord, group_in
+from wakeroll_pipeline.kafka_watch.commit_sampling import offset_of, time_of
 from wakeroll_pipeline.kafka_watch.topic_facts import TopicFacts
 from wakeroll_pipeline.kafka_watch.watched_ledger import Told
 
 log = logging.getLogger(__name__)
+
+_MOST_NAMES = 100_000
+"""Names of groups of which it is known whether they are watched; beyond, the pattern is matched again."""
 
 
 class RecordDecoder:
@@ -34,18 +39,17 @@ class RecordDecoder:
         self.skipped: Counter[str] = Counter()
         """Reason -> records that cannot be read."""
 
-    def is_wanted(self, key: bytes | None) -> bool:
-        """Return whether a record is about a group that is watched; others are not even decoded."""
-        if key is None or len(key) < 4:
-            return True  # it is counted
-        name = group_in(key)
+    def is_wanted(self, name: bytes) -> bool:
+        """Return whether a group is watched, by its name in the keys; records of others are not even decoded."""
         known = self._wanted.get(name)
         if known is None:
+            if len(self._wanted) >= _MOST_NAMES:
+                self._wanted.clear()
             text = name.decode(errors="replace")
             known = self._wanted[name] = bool(text and not text.startswith(self._own) and self._groups.fullmatch(text))
         return known
 
-    def decode(self, records: Sequence[RawRecord], topic_of: TopicOf) -> Iterator[Told]:
+    def decode(self, records: Sequence[Message], topic_of: TopicOf) -> Iterator[Told]:
         """Yield the events of records of one group; several commits are one event."""
         commits: list[Committed] = []
         at_ms = 0
@@ -53,9 +57,9 @@ class RecordDecoder:
             found = self._read(raw, topic_of)
             if isinstance(found, Committed):
                 commits.append(found)
-                at_ms = max(at_ms, raw.at_ms)
+                at_ms = max(at_ms, time_of(raw))
             elif found is not None:
-                yield Told(raw.at_ms, found)
+                yield Told(time_of(raw), found)
         if commits:
             first = commits[0]
             yield Told(
@@ -74,13 +78,14 @@ class RecordDecoder:
             counts = ", ".join(f"{number} for the reason {reason!r}" for reason, number in sorted(self.skipped.items()))
             log.info("records of %s that were skipped: %s", TOPIC, counts)
 
-    def _read(self, raw: RawRecord, topic_of: TopicOf) -> AnyKafkaEvent | None:
-        found = read_record(raw.key, raw.value)
+    def _read(self, raw: Message, topic_of: TopicOf) -> AnyKafkaEvent | None:
+        partition, offset = raw.partition() or 0, offset_of(raw)
+        found = read_record(raw.key(), raw.value())
         if isinstance(found, Skipped):
             if not self.skipped[found.reason]:
-                log.warning("skipped %s-%d@%d: %s", TOPIC, raw.partition, raw.offset, found.detail)
+                log.warning("skipped %s-%d@%d: %s", TOPIC, partition, offset, found.detail)
             self.skipped[found.reason] += 1
             return None
         assert isinstance(found, CoordinatorRecord), "a record is read or skipped"
         self._topics.learn(ids_of(found))
-        return event_of(found, Source(raw.partition, raw.offset), topic_of)
+        return event_of(found, Source(partition, offset), topic_of)

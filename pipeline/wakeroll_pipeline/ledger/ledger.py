@@ -18,9 +18,11 @@ class UnreadableTable(WakerollError):
 
     Attributes:
         table: name of the table or mart; empty if the whole folder cannot be read.
+        damage: the message without what to do, if a file is missing or damaged; otherwise empty.
     """
 
     table: str = ""
+    damage: str = ""
 
 
 Value = str | int | float | bool | None

@@ -52,6 +52,17 @@ def unreadable(name: str, what: str, remedy: str) -> UnreadableTable:
     return error
 
 
+def _damaged(folder: Place, what: str) -> UnreadableTable:
+    """Return the error of a table or mart with a lost or damaged file."""
+    return _of_damage(folder.name, what, remedy_for(folder))
+
+
+def _of_damage(name: str, what: str, remedy: str) -> UnreadableTable:
+    error = unreadable(name, what, remedy)
+    error.damage = f"cannot read table {name!r}: {what}"
+    return error
+
+
 def remedy_for(folder: Place) -> str:
     """Return what to do about a lost or damaged file in the folder of a table or mart, as a part of a sentence."""
     back = "put it back from a copy of the tables"
@@ -88,7 +99,7 @@ def missing_table(warehouse: Place, name: str) -> UnreadableTable | None:
     lost = folder / "_delta_log" if small_files.exists(folder) else folder
     again = f", or {_AGAIN}" if name in _RECORDED else "; the next `run` creates an empty one"
     what = f"{lost} is missing, although the table {others[0]!r} is there"
-    return unreadable(name, what, f"put it back from a copy of the tables{again}")
+    return _of_damage(name, what, f"put it back from a copy of the tables{again}")
 
 
 def denied(error: OSError) -> UnreadableTable:
@@ -102,7 +113,7 @@ def of_log(folder: Place, error: BaseException) -> UnreadableTable:
     if "Permission denied" in reason:
         return unreadable(folder.name, reason, "give this user the right to read it")
     what = _lost_commit(folder) or _damaged_log_file(folder) or f"its log {folder / '_delta_log'} is damaged ({reason})"
-    return unreadable(folder.name, what, remedy_for(folder))
+    return _damaged(folder, what)
 
 
 def problem_in(table: Table, delta: DeltaTable, folder: Place) -> UnreadableTable | None:
@@ -130,17 +141,17 @@ def lost_file(delta: DeltaTable, folder: Place) -> UnreadableTable | None:
     if not folder.is_local:
         return None
     if lost := _lost_commit(folder):
-        return unreadable(folder.name, lost, remedy_for(folder))
+        return _damaged(folder, lost)
     for file, size in zip(files_of(delta, folder), sizes_of(delta), strict=True):
         try:
             found = Path(file).stat()
         except PermissionError as error:
             return denied(error)
         except OSError:
-            return unreadable(folder.name, f"the file {file} is missing", remedy_for(folder))
+            return _damaged(folder, f"the file {file} is missing")
         if found.st_size != size:
             what = f"the file {file} has {found.st_size} bytes, but was written with {size}"
-            return unreadable(folder.name, what, remedy_for(folder))
+            return _damaged(folder, what)
     return None
 
 
@@ -185,7 +196,7 @@ def damage_in(folder: Place, version: int | None) -> UnreadableTable | None:
         if why := _why_undecodable(file, folder):
             if "Permission denied" in why:
                 return unreadable(folder.name, f"no right to read the file {file}", "give it to this user")
-            return unreadable(folder.name, f"the file {file} is damaged ({why})", remedy_for(folder))
+            return _damaged(folder, f"the file {file} is damaged ({why})")
     return None
 
 
