@@ -627,12 +627,12 @@ class Admin:
     def _at(self, place: ResetPoint, queues: Iterable[Queue]) -> dict[Queue, int]:
         """Return the offset of a reset target in each queue; in a slice, that of its partition."""
         wanted = list(queues)
-        found = self._positions.at(place, {queue.whole for queue in wanted})
+        found = self._positions.at(place, sorted({queue.whole for queue in wanted}))
         return {queue: found[queue.whole] for queue in wanted}
 
     def _within(self, offsets: Mapping[Queue, int]) -> tuple[dict[Queue, int], tuple[str, ...]]:
         """Return offsets, each within its queue, and sentences about those that changed."""
-        wholes = {queue.whole for queue in offsets}
+        wholes = sorted({queue.whole for queue in offsets})
         first, end = self._positions.at("first", wholes), self._positions.at("last", wholes)
         kept = {
             queue: min(max(offset, first[queue.whole]), end[queue.whole]) for queue, offset in sorted(offsets.items())
@@ -656,7 +656,7 @@ class Admin:
         uncommitted = self._connection.operators_consumer(**{"isolation.level": "read_uncommitted"})
         try:
             positions = Positions(uncommitted, self._timeout)
-            wholes = {queue.whole for queue in kept}
+            wholes = sorted({queue.whole for queue in kept})
             first, end = positions.at("first", wholes), positions.at("last", wholes)
         finally:
             uncommitted.close()

@@ -300,6 +300,8 @@ def test_the_list_of_members_offers_a_kick_of_each(client, group):
         ("settings", "handover=slow", "handover is 'slow'"),
         ("settings", "strategy_params=%5B%5D", "strategy_params is '[]'"),
         ("settings", "settle_ms=999999999", "settle_ms"),
+        ("settings", "slices=orders%3D3", "slices: orders is 3; it must be a power of two"),
+        ("settings", "slices=orders", "slices is 'orders'; it must be TOPIC=N"),
     ],
 )
 def test_a_field_that_is_not_valid_is_explained_beside_its_form(client, unchanged, place, query, sentence):
