@@ -27,7 +27,7 @@ final as (
             2
         ) as without_reader_percent
     from periods
-    where not ({{ is_gone('periods') }})
+    where not (periods.how in ('removed', 'cut') and periods.client_id is null)
     group by periods.group_id
 )
 

@@ -32,7 +32,7 @@ parts as (
         on
             timeline.owned_from < months.month + interval 1 month
             and coalesce(timeline.owned_to, clock.as_of) >= months.month
-    where not ({{ is_gone('timeline') }})
+    where not (timeline.how in ('removed', 'cut') and timeline.client_id is null)
 ),
 
 owned as (

@@ -12,7 +12,3 @@
 
 {#- Name of a queue for people, without its broker: orders-3, or orders-3/5of8 of a slice. -#}
 {% macro queue_name() %}topic || '-' || queue_id || coalesce('/' || replace(slice, '/', 'of'), ''){% endmacro %}
-
-
-{#- Condition of a queue that its group has no more: its topic is deleted or not subscribed, or other slices replace it. -#}
-{% macro is_gone(of) %}{{ of }}.how in ('removed', 'cut') and {{ of }}.client_id is null{% endmacro %}

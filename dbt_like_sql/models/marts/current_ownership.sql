@@ -29,7 +29,8 @@ final as (
     from timeline
     semi join newest_eras
         on split_part(timeline.shard, '.', 1) = newest_eras.shard_name and timeline.era = newest_eras.era
-    where timeline.owned_to is null and not ({{ is_gone('timeline') }})
+    -- Without queues whose topic is deleted or not subscribed any more, and those that other slices have replaced.
+    where timeline.owned_to is null and not (timeline.how in ('removed', 'cut') and timeline.client_id is null)
 )
 
 select * from final
