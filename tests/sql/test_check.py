@@ -137,7 +137,7 @@ def good_value(declared: msgspec.inspect.Type, number: int) -> object:
         case msgspec.inspect.IntType(ge=least):
             return number + (least or 0)
         case msgspec.inspect.StrType(pattern=pattern):
-            return next(text for text in ("a", "a:1") if pattern is None or re.search(pattern, text))
+            return next(text for text in ("a", "a:1", "0/2") if pattern is None or re.search(pattern, text))
         case msgspec.inspect.LiteralType(values=words):
             return words[0]
         case msgspec.inspect.BytesType():
