@@ -34,7 +34,7 @@ MUTANTS = (
     M("a strategy gives to whom it likes", "A queue goes only to who subscribes its topic.", "target",
       "            if queue not in wanted or client_id not in may[queue.topic]:", "            if queue not in wanted:", STRATEGIES),
     M("a strategy that fails takes all away", "Where a strategy fails, the last target stays.", "target",
-      "        shares = _last_shares(group, shared)", "        shares = {}", STRATEGIES),
+      "        shares = _last_shares(group, shared, previous)", "        shares = {}", STRATEGIES),
     # --- patterns ---
     M("topics that match are not looked at", "A topic that begins to match a pattern changes the target.", "patterns",
       "    return _subscribed(turn, event, before, now, subscribed) if users else NOTHING", "    return NOTHING", PATTERNS),
