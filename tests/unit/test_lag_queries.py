@@ -20,11 +20,11 @@ def tables() -> Iterator[duckdb.DuckDBPyConnection]:
         tables.execute("create table events (at_ms bigint, type text, partition int, value blob)")
         tables.execute(
             "create table current_offsets as select 'billing' as group_id, 'orders' as topic, '' as broker, "
-            "0 as queue_id, 'c1' as client_id, 20 as committed_offset, 5 as at_ms, 'clustering' as mode"
+            "0 as queue_id, null as slice, 'c1' as client_id, 20 as committed_offset, 5 as at_ms, 'clustering' as mode"
         )
         tables.execute(
             "create table current_assignments as select 'billing' as group_id, 'orders' as topic, '' as broker, "
-            "0 as queue_id, 'c1' as client_id"
+            "0 as queue_id, null as slice, 'c1' as client_id"
         )
         queries = dict(views("duckdb"))
         for name in ("end_offsets", "lag"):
