@@ -123,7 +123,7 @@ def test_a_group_that_nobody_is_in_any_more_is_named(what_if):
     [
         (
             "--group billing",
-            "no change is named; use at least one of --strategy, --add, --remove, --queues, --settings",
+            "no change is named; use at least one of --strategy, --add, --remove, --queues, --slices, --settings",
         ),
         ("--group biling --add 1", "no group 'biling'; did you mean billing?"),
         ("--group billing --strategy SPRAED", "SPRAED"),
