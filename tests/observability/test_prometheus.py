@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.systems.fleet import QUEUES, Fleet
+from tests.support.systems.fleet import GROUP, QUEUES, Fleet
 from tests.support.systems.prometheus_server import (
     INSTALLED,
     NOT_INSTALLED,
@@ -21,6 +21,7 @@ from tests.support.systems.prometheus_server import (
 )
 from tests.support.systems.web_site import served
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll import Admin
 
 pytestmark = [
     pytest.mark.spark,
@@ -41,7 +42,7 @@ class System(NamedTuple):
 
 @pytest.fixture(scope="module")
 def system(broker, tmp_path_factory) -> Iterator[System]:
-    """Observer, both jobs, three consumers, the page, and a Prometheus that scrapes all of them."""
+    """Observer, both jobs, consumers of a topic with slices, the page, and a Prometheus that scrapes all of them."""
     folder = tmp_path_factory.mktemp("observed")
     first = ports_in_a_row(3)
     ports = {"wakeroll-run": first, "wakeroll-observe": first + 1, "wakeroll-serve": first + 2}
@@ -60,6 +61,8 @@ def system(broker, tmp_path_factory) -> Iterator[System]:
             patience_s=PATIENCE_WITH_SPARK_S,
         )
         fleet.let_leave("c3")
+        with Admin(broker.bootstrap, prefix=fleet.settings.prefix) as admin:
+            admin.configure(GROUP, slices={fleet.topic: 2}, timeout=PATIENCE_WITH_SPARK_S)
         yield System(fleet, prometheus, ports)
 
 

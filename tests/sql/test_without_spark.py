@@ -61,7 +61,7 @@ def test_a_question_is_answered(day, words, found):
             {*GroupView.__struct_fields__, *AGE},
         ),
         ("lag", {"groups", *AGE}),
-        ("lag billing", {"queues", "members", *AGE}),
+        ("lag billing", {"queues", "members", "partitions", *AGE}),
         ("state", {"groups", *AGE}),
         ("explain --group billing --queue orders-3", {"answer", "missing", "steps"}),
         ("replay", {"exit_code", "is_equal", "period", "run", "shards", "tables"}),
