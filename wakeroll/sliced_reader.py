@@ -326,8 +326,8 @@ class SlicedReader:
         for part in self._parts.values():
             part.taken, part.run = 0, None
         runs: list[tuple[Give, list[Message]]] = []
-        count = self._read_some(min(together, AT_ONCE), most, timeout, runs)
         asked = min(together, AT_ONCE)
+        count = self._read_some(asked, most, timeout, runs)
         # Not after a slice is full, or something has moved: what is read then would have to be read again.
         while asked == count < together and not (self._displaced or self._reader.moves or self.moves):
             wanted = min(together - count, AT_ONCE)

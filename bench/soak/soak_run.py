@@ -145,11 +145,12 @@ def section(found: Soak) -> str:
     counts = {kind: sum(one.kind == kind for one in found.faults) for kind in kinds}
     faults = ", ".join(f"{kind} ({count})" for kind, count in sorted(counts.items()))
     rebalances = ", ".join(f"{trigger} {count:,}" for trigger, count in found.rebalances.items())
-    more = (
+    cut = (
         f" The queues\nof {found.cut} of these groups are cut into slices. `watch-kafka` records two groups of "
         "Kafka's own with three\nmembers each."
+        if found.cut
+        else ""
     )
-    cut = more if found.cut else ""
     names = list(found.windows[-1].memory_mib) if found.windows else []
     memory = [
         (f"{one.until_s / 60:.1f}", *(f"{one.memory_mib.get(name, 0):,.0f}" for name in names)) for one in found.windows

@@ -55,7 +55,7 @@ def offsets(steps: Sequence[Step]) -> list[list[list[int]]]:
 
 
 def test_a_generation_follows_the_commits_of_its_group_that_came_before_it():
-    """They belong to the owners of then. Other groups' commits go on waiting, and only the newest of a queue counts."""
+    """The owners before that record made them. Commits of other groups wait on; of a queue, the newest counts."""
     said = [Said("a", "t"), Said("b", "t"), Said("a", "t"), Said("z", "t"), Said("a", "u"), Said("a"), Said("z")]
     found = sampler()
     steps = found.take(log_of(said), 60_000)

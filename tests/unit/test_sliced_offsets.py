@@ -35,7 +35,7 @@ def lowest(group_offsets: dict[Queue, int]) -> int | None:
 
 
 class Group:
-    """A real group of two members at one shard, whose offsets advance, are reset and are cut anew."""
+    """A group of two members in a real shard: offsets advance and are reset, and the number of slices changes."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self._log, self._shard = Random(seed), ControlLog(1), Shard(TOPIC, 0, 1)

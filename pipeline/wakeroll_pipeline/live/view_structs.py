@@ -147,8 +147,7 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     """The operator that kicked it and the reason, in words; empty if it need not leave."""
     lag_messages: int | None = None
     """Sum of the known lags of the queues that it owns, of slices of a partition the largest one; in a broadcasting
-    group, by its own offsets, of all queues that
-    it reads. None if none is known."""
+    group, by its own offsets, of all queues that it reads. None if none is known."""
     lag_unknown: int = 0
     """Number of these queues whose lag is not known."""
     catch_up_ms: int | None = None
