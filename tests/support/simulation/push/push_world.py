@@ -23,7 +23,7 @@ from tests.support.simulation.push.push_coordinator import (
 )
 from tests.support.simulation.push.scheduled_threads import NEVER_S, Scheduler
 from tests.support.simulation.push.simulated_kafka import SendFaults, SimulatedConsumer, SimulatedProducer
-from wakeroll import DeadLetter, Retry, heartbeat_thread, origin_of, pace, queue_starts
+from wakeroll import DeadLetter, Retry, heartbeat_thread, origin_of, pace, queue_starts, reader
 from wakeroll.connection import Topics
 from wakeroll.heartbeat_thread import Control
 from wakeroll.message_selection import MessageSelection
@@ -203,7 +203,7 @@ class PushWorld(SimulatedCoordinator):
             stack.enter_context(patch.object(heartbeat_thread, "CallThread", DirectCalls))
             stack.enter_context(patch.object(heartbeat_thread, "_members", set()))
             stack.enter_context(patch.object(heartbeat_thread, "Flag", self.threads.Event))
-            for module in (dispatch, refused_letters, send_back, workers, heartbeat_thread, queue_starts, pace):
+            for module in (dispatch, refused_letters, send_back, workers, heartbeat_thread, queue_starts, pace, reader):
                 stack.enter_context(patch.object(module, "time", self.time))
             for module in (push_loop, failure_handling, heartbeat_thread):
                 stack.enter_context(patch.object(module, "now_ms", self.now_ms))
