@@ -51,9 +51,9 @@ class Flooded:
         return decisions
 
     def pass_time(self, duration_ms: int) -> None:
-        """Tick every 3 s."""
-        for _ in range(duration_ms // 3_000):
-            self._now_ms += 3_000
+        """Tick as seldom as a clock may that does not stand still."""
+        for _ in range(duration_ms // config.DARK_MS):
+            self._now_ms += config.DARK_MS
             self.append(Tick(observer="o", uptime_ms=self._now_ms))
 
     @property
