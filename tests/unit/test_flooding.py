@@ -51,9 +51,9 @@ class Flooded:
         return decisions
 
     def pass_time(self, duration_ms: int) -> None:
-        """Tick as seldom as a clock may that does not stand still."""
-        for _ in range(duration_ms // config.DARK_MS):
-            self._now_ms += config.DARK_MS
+        """Tick every 3 s."""
+        for _ in range(duration_ms // 3_000):
+            self._now_ms += 3_000
             self.append(Tick(observer="o", uptime_ms=self._now_ms))
 
     @property
@@ -176,6 +176,7 @@ def test_a_flood_of_commits_of_strangers_stores_nothing():
     assert flooded.size < before + 1_000
 
 
+@pytest.mark.operate
 def test_what_a_flood_of_groups_left_is_forgotten():
     """Members expire after a session; a group without offsets and settings is forgotten after a week."""
     flooded = Flooded("groups", max_groups=200)

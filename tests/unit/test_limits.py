@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.support.control_log import TOPIC, ControlLog
-from wakeroll_model.config import DARK_MS, DEFAULT_LIMITS, Limits
+from wakeroll_model.config import DEFAULT_LIMITS, Limits
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.events import Commit, CommittedOffset, Configure, Event, Heartbeat, Subscription, Tick, Unregister
 from wakeroll_model.queue import Queue
@@ -36,9 +36,9 @@ class Running:
         self.append(Tick(observer="o", uptime_ms=self.now_ms, limits=limits))
 
     def pass_time(self, duration_ms: int) -> None:
-        """Tick as seldom as a clock may that does not stand still."""
-        for _ in range(duration_ms // DARK_MS):
-            self.now_ms += DARK_MS
+        """Tick every 3 s."""
+        for _ in range(duration_ms // 3_000):
+            self.now_ms += 3_000
             self.tick()
 
     def beat(self, group_id: str, client_id: str = "a", *topics: str, life: int = 1, **says: object) -> list[str]:
