@@ -422,9 +422,6 @@ def test_the_readmes_application_consumes(up: Path, orders: Connection):
     )
     with application:
         application.wait_until(lambda: "the first order" in application.log_tail(), PATIENCE_S)
-        # The tables have it somewhat later.
-        billing = "select 1 from groups where group_id = 'billing'"
-        application.wait_until(lambda: rows(up, billing), PATIENCE_S)
 
 
 ANSWERS = {

@@ -10,7 +10,7 @@ from tests.support.samples import sample
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("name", sample(REWRITTEN | ON_FILES | HARMLESS, quick=10))
+@pytest.mark.parametrize("name", sample(REWRITTEN | ON_FILES | HARMLESS, quick=7))
 def test_damage_is_found_and_named(judge, name):
     judge(name)
 

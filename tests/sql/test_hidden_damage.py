@@ -38,6 +38,6 @@ def test_the_table_has_all_kinds():
     assert len(KINDS) >= 60
 
 
-@pytest.mark.parametrize("name", sample(LOST | EDITED, quick=16))
+@pytest.mark.parametrize("name", sample(LOST | EDITED, quick=12))
 def test_damage_is_found_and_named(judge, name):
     judge(name)
