@@ -52,7 +52,7 @@ def go_on():
 
 def consume(**more):
     consumer = Consumer(group_id, [topic], bootstrap, **settings, **more)
-    while (message := consumer.poll(30)).offset() < 10:
+    while (message := consumer.poll(120)).offset() < 10:
         pass
     return consumer
 """
@@ -193,7 +193,7 @@ consumer.run(handle, batch_size=1, workers=1)
 def test_nothing_is_committed_for_an_application_that_commits_itself(program: Program):
     source = """
 consumer = Consumer(group_id, [topic], bootstrap, commit_interval=None, **settings)
-while (message := consumer.poll(30)).offset() < 10:
+while (message := consumer.poll(120)).offset() < 10:
     if message.offset() == 4:
         assert consumer.commit(60)
 go_on()
@@ -241,7 +241,8 @@ if __name__ == "__main__":
     assert program.line() == "consumes"
     program.wait_for_end(("died", "SIGKILL"))
     assert program.line() == "ready"
-    assert len(program.executors()) == 1
+    # The executor of the child ends after what it has sent is known to the coordinator.
+    wait_until(lambda: len(program.executors()) == 1, "only the parent has one", state=lambda: str(program.executors()))
     assert parent.poll() is None
 
 

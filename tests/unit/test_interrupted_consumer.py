@@ -6,6 +6,7 @@ calls the interrupted method again. `INTERRUPTS_STEP=1` interrupts at every line
 
 import gc
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -246,3 +247,18 @@ def test_fetch(broker):
                     assert fetched == ([], MESSAGES)
                 except Interrupt:
                     fetched = None
+
+
+def test_a_call_that_may_be_interrupted_leaves_the_trace_function_that_there_was():
+    """`make coverage` has one: without it, the later tests of the process would count for nothing."""
+    before = sys.gettrace()
+
+    def trace(*_: object) -> None:
+        pass
+
+    sys.settrace(trace)
+    try:
+        Interrupted(1).call(len, "")
+        assert sys.gettrace() is trace
+    finally:
+        sys.settrace(before)
