@@ -1,6 +1,5 @@
 """Checks of an application's arguments, made before any connection is opened."""
 
-import difflib
 import functools
 import os
 import platform
@@ -8,7 +7,6 @@ import re
 import socket
 import uuid
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -241,15 +239,17 @@ def require_strategy(name: str, remedy: str) -> None:
     try:
         strategies.find(name)
     except strategies.StrategyError as error:
+        from difflib import get_close_matches  # here, because few mistake a name
+
         what, _, known = str(error).partition("; ")
         outer, dash, _ = name.partition("-")
         inner = (f"{outer}-{one}" for one in strategies.listed() if dash)
-        similar = difflib.get_close_matches(name.upper(), [*strategies.listed(), *inner], 1)
+        similar = get_close_matches(name.upper(), [*strategies.listed(), *inner], 1)
         proposal = f" (did you mean {similar[0]}?)" if similar else ""
         raise InvalidUsage(f"{what}{proposal}; {known}; {remedy}") from None
 
 
-def client_key_of(path: str | Path, group_id: str) -> ClientKey:
+def client_key_of(path: str | os.PathLike[str], group_id: str) -> ClientKey:
     """Return the key that signs the events of a group's clients, from a key file.
 
     Raises:

@@ -11,7 +11,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, overload
 
@@ -30,8 +29,6 @@ from wakeroll.event_loop import LoopClosed
 from wakeroll.fetch import MOST_MESSAGES, Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control, stay_at_end
 from wakeroll.inbox import Inbox
-from wakeroll.last_will.executor_link import address_of
-from wakeroll.last_will.member_will import will_for
 from wakeroll.marks import Marks
 from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
@@ -108,7 +105,7 @@ class Consumer:
         commit_interval: float | None = 5.0,
         kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
-        keys: str | Path | None = None,
+        keys: str | os.PathLike[str] | None = None,
         on_assigned: OnAssigned | None = None,
         on_revoked: OnEnded | None = None,
         on_lost: OnEnded | None = None,
@@ -190,6 +187,10 @@ class Consumer:
         self._topics = TopicSubscriptions(subscriptions, retry_topic_of(group_id), expression)
         commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
         poll_timeout_s = argument_checks.poll_timeout_of(poll_timeout)
+        # Here, because they load more of Python than the rest of a consumer.
+        from wakeroll.last_will.executor_link import address_of
+        from wakeroll.last_will.member_will import will_for
+
         executor = address_of(last_will, os.environ)
         preferences = argument_checks.preferences_of(
             subscriptions,

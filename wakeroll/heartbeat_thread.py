@@ -10,14 +10,13 @@ import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from wakeroll.call_thread import CallThread
 from wakeroll.calls_at_work import Application, LongCalls
 from wakeroll.errors import ConsumerFenced, WakerollError, in_words
 from wakeroll.flag import Flag
 from wakeroll.inbox import Inbox, ToAClient
-from wakeroll.last_will.member_will import MemberWill
 from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
@@ -38,6 +37,9 @@ from wakeroll_model.decisions import Membership, OtherFilter, Rejected, Wake
 from wakeroll_model.events import Commit, Failure, Heartbeat, Subscription
 from wakeroll_model.instance_secrets import provable_id
 from wakeroll_model.queue import Queue
+
+if TYPE_CHECKING:
+    from wakeroll.last_will.member_will import MemberWill
 
 log = logging.getLogger("wakeroll")
 
@@ -85,7 +87,7 @@ class Control:
         open_inbox: Callable[[], Inbox],
         outbox: Outbox,
         on_answer: Callable[[Wake | Rejected], None],
-        will: MemberWill | None = None,
+        will: "MemberWill | None" = None,
         poll_timeout_s: float = NEVER_S,
         application: Application | None = None,
     ) -> None:
