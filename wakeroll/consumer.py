@@ -268,7 +268,7 @@ class Consumer:
         self._is_in_doubt = False
         """Whether a call ended by an exception, which may have come anywhere, also from a signal handler. Then messages
         may have been read that nobody received."""
-        self._selection = MessageSelection(self._control, self._reader, self._topics.filters)
+        self._selection = MessageSelection(self._control, self._reader)
         self._marks = Marks(self._control.done) if marks_done else None
         self._leaving: dict[Queue, int] = {}
         """Revoked queues with messages that are not done -> when they are released in any case, by the SDK's clock."""
@@ -688,7 +688,7 @@ class Consumer:
 
     def _read_retries(self, *, with_retries: bool) -> None:
         if with_retries != self._topics.has_retries:
-            self._control.resubscribe(lambda _: self._topics.take_retries(with_retries))
+            self._control.resubscribe(lambda: self._topics.take_retries(with_retries))
 
     @property
     def is_running(self) -> bool:
@@ -834,13 +834,14 @@ class Consumer:
         change their topics one after the other: the queues of a topic belong to the members that subscribe it.
 
         Args:
-            topics: as for the constructor. The filter of a topic cannot change while this consumer has queues of it:
-                leave the topic first, and subscribe it with the new filter when they are released.
+            topics: as for the constructor. If a filter changes, the queues of its topic are handed over to this consumer
+                itself, with a commit, `on_revoked` and `on_assigned`: the new filter counts for all messages that were
+                not handed out, from the committed offset on.
             pattern: as for the constructor. Until an observer has evaluated it, the topics of the former one stay.
 
         Raises:
-            InvalidUsage: an argument is not valid, a filter cannot change now, or the consumer is closed, or belongs to
-                a forked process. The topics stay as they were.
+            InvalidUsage: an argument is not valid, or the consumer is closed, or belongs to a forked process. The
+                topics stay as they were.
             AccessDenied: the principal may not read a topic that is new.
             NotReachable: no broker answered in time.
         """
@@ -848,7 +849,7 @@ class Consumer:
         wanted, expression = argument_checks.wanted_of(topics, pattern)
         if new := [one.topic for one in wanted if self._topics.get(one.topic) is None]:
             look(self._connection, new, self._connect_timeout)
-        self._control.resubscribe(lambda held: self._topics.change(wanted, expression, held))
+        self._control.resubscribe(lambda: self._topics.change(wanted, expression))
 
     def subscription(self) -> Subscribed:
         """Return the topics that are subscribed, with their filters, and the pattern: those of the last `subscribe`.

@@ -196,16 +196,16 @@ class Control:
 
     def subscribe(self, subscriptions: list[Subscription]) -> None:
         """Subscribe these topics, instead of those so far."""
-        self.resubscribe(lambda _: (subscriptions, ""))
+        self.resubscribe(lambda: (subscriptions, ""))
 
-    def resubscribe(self, change: Callable[[set[str]], tuple[list[Subscription], str]]) -> None:
-        """Subscribe the topics and the pattern that `change` returns; it receives the topics of this client's queues.
+    def resubscribe(self, change: Callable[[], tuple[list[Subscription], str]]) -> None:
+        """Subscribe the topics and the pattern that `change` returns.
 
         Only one change is made at a time, and no signal handler interrupts it.
         """
 
         def make() -> None:
-            subscriptions, pattern = change({give.queue.topic for give in self._client.gives()})
+            subscriptions, pattern = change()
             self._do(self._client.subscribe(subscriptions, now_ms(), pattern))
 
         self._ask(make)

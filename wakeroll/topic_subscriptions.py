@@ -1,14 +1,13 @@
 """The topics that a consumer subscribes: as the application chose them last, and as its heartbeats have them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import structs
 
 from wakeroll.connection import is_legal
 from wakeroll.errors import InvalidUsage
-from wakeroll.name_lists import names_of
-from wakeroll.topic_filters import Sql92, TopicFilters
+from wakeroll.topic_filters import Sql92, check_filters
 from wakeroll_model.config import MAX_TOPICS
 from wakeroll_model.events import Subscription
 
@@ -31,8 +30,7 @@ class TopicSubscriptions:
         Raises:
             InvalidUsage: an expression cannot be parsed; the message names its topic.
         """
-        self.filters = TopicFilters(subscriptions)
-        """Filters of the subscribed topics, and of those that were left and have queues still."""
+        check_filters(subscriptions)
         self.own = list(subscriptions)
         """Subscriptions of the application, without the retry topic."""
         self.pattern = pattern
@@ -65,36 +63,22 @@ class TopicSubscriptions:
         }
         return Subscribed(filters, self.pattern or None)
 
-    def change(
-        self, wanted: Iterable[Subscription], pattern: str, held: Collection[str]
-    ) -> tuple[list[Subscription], str]:
+    def change(self, wanted: Iterable[Subscription], pattern: str) -> tuple[list[Subscription], str]:
         """Subscribe these topics instead of those so far, and return what heartbeats have from now on.
-
-        A filter may not change while this consumer has queues of its topic: messages that the former filter has passed
-        over count as processed by that one, and other members may want them.
 
         Args:
             wanted: the subscriptions, with valid names.
             pattern: expression of further topics; empty: none.
-            held: topics of which this consumer has queues, also while it drains them.
 
         Raises:
-            InvalidUsage: an expression cannot be parsed, a filter changes while this consumer has queues of its topic,
-                or there is no room for the retry topic; nothing is changed.
+            InvalidUsage: an expression cannot be parsed, or there is no room for the retry topic; nothing is changed.
         """
         wanted = list(wanted)
-        # A topic that was left may have queues still: those have its former filter.
-        refiltered = [one.topic for one in wanted if one.topic in held and not self.filters.is_filter_of(one)]
-        if refiltered:
-            raise InvalidUsage(
-                f"cannot change the filter of {names_of(refiltered)} while this consumer has queues of it; leave the "
-                "topic first, and subscribe it again when its queues are released"
-            )
+        check_filters(wanted)
         if self.has_retries and len(wanted) >= MAX_TOPICS:
             raise InvalidUsage(
                 f"topics has {len(wanted)} names; with the retry topic of run(), it must have at most {MAX_TOPICS - 1}"
             )
-        self.filters.update(wanted, held)
         self._changes += 1
         before = {one.topic: one for one in self.own}
         self.own, self.pattern = [self._versioned(one, before.get(one.topic)) for one in wanted], pattern
