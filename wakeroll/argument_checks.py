@@ -15,6 +15,7 @@ from msgspec import Meta
 from wakeroll.errors import InvalidUsage
 from wakeroll.expectations import problem_of, shown
 from wakeroll.installed_version import installed_version
+from wakeroll.pattern_choice import PatternChoice
 from wakeroll.topic_filters import Sql92
 from wakeroll_model import config
 from wakeroll_model.client import Preferences
@@ -139,26 +140,40 @@ def offset_and_text_of(queue: Queue, given: object) -> tuple[int, str]:
     return number, cast(str, checked(f"the text of {queue}", text, declared["metadata"]))
 
 
-TopicChoice = Iterable[str] | Mapping[str, str] | re.Pattern[str]
+TopicChoice = (
+    Iterable[str]
+    | Mapping[str, str]
+    | Mapping[re.Pattern[str], str]
+    | Mapping[str | re.Pattern[str], str]
+    | re.Pattern[str]
+)
 """Topics that a consumer subscribes: names, a mapping of name to filter, or a pattern of names."""
 _INLINE = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
 """Flags of a compiled pattern that RE2 has too -> how it writes them."""
 
 
-def wanted_of(topics: TopicChoice | None, pattern: str | None) -> tuple[list[Subscription], str]:
-    """Return the subscriptions and the pattern that an application names; an empty pattern: none.
+def wanted_of(topics: TopicChoice | None, pattern: str | None) -> tuple[list[Subscription], PatternChoice]:
+    """Return the subscriptions and the pattern that an application names.
 
     Raises:
-        InvalidUsage: neither names anything, both are patterns, or one of them is not valid.
+        InvalidUsage: neither names anything, several patterns are named, or one of them is not valid.
     """
-    if isinstance(topics, re.Pattern):
-        if pattern is not None:
-            raise InvalidUsage("topics and pattern are both patterns; pass one of them")
-        return [], _expression_of(topics)
-    text = "" if pattern is None else _expression_of(pattern)
-    if text and topics is None:
-        return [], text
-    return subscriptions_of(() if topics is None else topics), text
+    given = {topics: "*"} if isinstance(topics, re.Pattern) else topics
+    keys = [key for key in given if isinstance(key, re.Pattern)] if isinstance(given, Mapping) else []
+    if keys and pattern is not None:
+        raise InvalidUsage("topics and pattern are both patterns; pass one of them")
+    if len(keys) > 1:
+        raise InvalidUsage(f"topics has {len(keys)} patterns; a member has one: join them with |, with one filter")
+    if isinstance(given, Mapping) and keys:
+        expression = given[keys[0]]
+        text = str(checked("the expression of a pattern", expression, _types_of(Heartbeat)["pattern_expression"]))
+        choice = PatternChoice(_expression_of(keys[0]), (text, "SQL92" if isinstance(expression, Sql92) else "TAG"))
+        rest = {key: one for key, one in given.items() if not isinstance(key, re.Pattern)}
+        return subscriptions_of(rest) if rest else [], choice
+    choice = PatternChoice() if pattern is None else PatternChoice(_expression_of(pattern))
+    if pattern is not None and given is None:
+        return [], choice
+    return subscriptions_of(() if given is None else given), choice
 
 
 def _expression_of(pattern: str | re.Pattern[Any]) -> str:
@@ -182,7 +197,7 @@ def _expression_of(pattern: str | re.Pattern[Any]) -> str:
     return text
 
 
-def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscription]:
+def subscriptions_of(topics: Iterable[str] | Mapping[Any, str]) -> list[Subscription]:
     """Return one subscription per topic, for a list of names or a mapping of topic to expression.
 
     Raises:

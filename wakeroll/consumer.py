@@ -122,7 +122,8 @@ class Consumer:
             group_id: the group; letters, digits, ``. _ -``.
             topics: names, or a mapping of name to filter: tags like ``"paid || refunded"``, or `Sql92`. Only messages
                 that match are delivered; the tag and the properties of a message are its headers, as `Producer` writes
-                them. A message that does not match counts as processed. Or a compiled pattern, as for `pattern`.
+                them. A message that does not match counts as processed. Or a compiled pattern, as for `pattern`, alone or
+                as a key of the mapping, with the filter of all topics that match it.
             bootstrap: ``host:port[,host:port]`` of the brokers, or a list of such addresses.
             pattern: regular expression in the syntax of RE2, without look-around and back-references: topics whose
                 whole names match it are read too, without a filter, and topics that appear later are read from their
@@ -183,8 +184,8 @@ class Consumer:
             NotReachable: no broker answered in time, or it has no control plane.
         """
         group_id, client_id = argument_checks.group_id_of(group_id), argument_checks.client_id_of(client_id)
-        subscriptions, expression = argument_checks.wanted_of(topics, pattern)
-        self._topics = TopicSubscriptions(subscriptions, retry_topic_of(group_id), expression)
+        subscriptions, chosen = argument_checks.wanted_of(topics, pattern)
+        self._topics = TopicSubscriptions(subscriptions, retry_topic_of(group_id), chosen)
         commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
         poll_timeout_s = argument_checks.poll_timeout_of(poll_timeout)
         # Here, because they load more of Python than the rest of a consumer.
@@ -196,7 +197,9 @@ class Consumer:
             subscriptions,
             consume_from,
             consume_from_ms,
-            pattern=expression,
+            pattern=chosen.text,
+            pattern_expression=chosen.filter[0],
+            pattern_expression_type=chosen.filter[1],
             mode=mode,
             strategy=argument_checks.DEFAULT_STRATEGY if strategy is None else strategy,
             strategy_by_default=strategy is None,
@@ -834,9 +837,9 @@ class Consumer:
         change their topics one after the other: the queues of a topic belong to the members that subscribe it.
 
         Args:
-            topics: as for the constructor. If a filter changes, the queues of its topic are handed over to this consumer
-                itself, with a commit, `on_revoked` and `on_assigned`: the new filter counts for all messages that were
-                not handed out, from the committed offset on.
+            topics: as for the constructor. If a filter changes, the queues of its topic are handed over to this
+                consumer itself, with a commit, `on_revoked` and `on_assigned`: the new filter counts for all messages
+                that were not handed out, from the committed offset on.
             pattern: as for the constructor. Until an observer has evaluated it, the topics of the former one stay.
 
         Raises:
@@ -846,10 +849,10 @@ class Consumer:
             NotReachable: no broker answered in time.
         """
         self._refuse_if_left()
-        wanted, expression = argument_checks.wanted_of(topics, pattern)
+        wanted, chosen = argument_checks.wanted_of(topics, pattern)
         if new := [one.topic for one in wanted if self._topics.get(one.topic) is None]:
             look(self._connection, new, self._connect_timeout)
-        self._control.resubscribe(lambda: self._topics.change(wanted, expression))
+        self._control.resubscribe(lambda: self._topics.change(wanted, chosen))
 
     def subscription(self) -> Subscribed:
         """Return the topics that are subscribed, with their filters, and the pattern: those of the last `subscribe`.

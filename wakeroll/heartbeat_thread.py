@@ -21,6 +21,7 @@ from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
 from wakeroll.pace import Pace
+from wakeroll.pattern_choice import NO_PATTERN, PatternChoice
 from wakeroll_model.client import Client
 from wakeroll_model.client_actions import (
     Dropped,
@@ -196,9 +197,9 @@ class Control:
 
     def subscribe(self, subscriptions: list[Subscription]) -> None:
         """Subscribe these topics, instead of those so far."""
-        self.resubscribe(lambda: (subscriptions, ""))
+        self.resubscribe(lambda: (subscriptions, NO_PATTERN))
 
-    def resubscribe(self, change: Callable[[], tuple[list[Subscription], str]]) -> None:
+    def resubscribe(self, change: Callable[[], tuple[list[Subscription], PatternChoice]]) -> None:
         """Subscribe the topics and the pattern that `change` returns.
 
         Only one change is made at a time, and no signal handler interrupts it.
@@ -206,7 +207,7 @@ class Control:
 
         def make() -> None:
             subscriptions, pattern = change()
-            self._do(self._client.subscribe(subscriptions, now_ms(), pattern))
+            self._do(self._client.subscribe(subscriptions, now_ms(), pattern.text, pattern.filter))
 
         self._ask(make)
 

@@ -6,6 +6,7 @@ from confluent_kafka import Message
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import wants
+from wakeroll.pattern_choice import PatternChoice
 from wakeroll_model.events import Subscription
 from wakeroll_model.filters import FilterError, ParsedSubscription, parse
 from wakeroll_model.filters.tags import ALL
@@ -20,17 +21,23 @@ class Sql92(str):
     __slots__ = ()
 
 
-def check_filters(subscriptions: Iterable[Subscription]) -> None:
+def filter_in_words(expression: str, expression_type: str) -> str:
+    """Return a filter as an application passes it."""
+    return Sql92(expression) if expression_type == "SQL92" else expression
+
+
+def check_filters(subscriptions: Iterable[Subscription], pattern: PatternChoice) -> None:
     """Parse the expressions.
 
     Raises:
-        InvalidUsage: an expression cannot be parsed; the message names its topic.
+        InvalidUsage: an expression cannot be parsed; the message names its topic, or the pattern.
     """
-    for one in subscriptions:
+    named = [(one.topic, one.expression, one.expression_type) for one in subscriptions]
+    for name, expression, expression_type in (*named, (f"pattern {pattern.text!r}", *pattern.filter)):
         try:
-            parsed_filter(one.expression, one.expression_type)
+            parsed_filter(expression, expression_type)
         except FilterError as error:
-            raise InvalidUsage(f"cannot parse the expression of {one.topic}: {error}") from None
+            raise InvalidUsage(f"cannot parse the expression of {name}: {error}") from None
 
 
 def parsed_filter(expression: str, expression_type: str) -> ParsedSubscription | None:

@@ -7,7 +7,8 @@ from msgspec import structs
 
 from wakeroll.connection import is_legal
 from wakeroll.errors import InvalidUsage
-from wakeroll.topic_filters import Sql92, check_filters
+from wakeroll.pattern_choice import NO_PATTERN, PatternChoice
+from wakeroll.topic_filters import check_filters, filter_in_words
 from wakeroll_model.config import MAX_TOPICS
 from wakeroll_model.events import Subscription
 
@@ -19,22 +20,26 @@ class Subscribed(NamedTuple):
     """Topic -> its filter; ``*`` without one."""
     pattern: str | None = None
     """Regular expression of further topics; None if there is none."""
+    pattern_filter: str = "*"
+    """The filter of these topics; ``*`` without one."""
 
 
 class TopicSubscriptions:
     """The subscriptions of a consumer, which the control thread changes: one change at a time."""
 
-    def __init__(self, subscriptions: Iterable[Subscription], retry_topic: str, pattern: str = "") -> None:
+    def __init__(
+        self, subscriptions: Iterable[Subscription], retry_topic: str, pattern: PatternChoice = NO_PATTERN
+    ) -> None:
         """Begin with these subscriptions, and without the retry topic.
 
         Raises:
             InvalidUsage: an expression cannot be parsed; the message names its topic.
         """
-        check_filters(subscriptions)
+        check_filters(subscriptions, pattern)
         self.own = list(subscriptions)
         """Subscriptions of the application, without the retry topic."""
         self.pattern = pattern
-        """Regular expression of further topics; empty if there is none."""
+        """Pattern of further topics."""
         self.has_retries = False
         """Whether this member subscribes the group's retry topic."""
         self._retry_topic = retry_topic
@@ -54,27 +59,30 @@ class TopicSubscriptions:
 
         With a pattern, any topic may be one that matches: only an observer knows.
         """
-        return self.get(topic) or (Subscription(topic=topic) if self.pattern and is_legal(topic) else None)
+        if (named := self.get(topic)) is not None or not (self.pattern.text and is_legal(topic)):
+            return named
+        expression, expression_type = self.pattern.filter
+        return Subscription(topic=topic, expression=expression, expression_type=expression_type)
 
     def in_words(self) -> Subscribed:
         """Return what the application has subscribed, in its words and its order."""
-        filters = {
-            one.topic: Sql92(one.expression) if one.expression_type == "SQL92" else one.expression for one in self.own
-        }
-        return Subscribed(filters, self.pattern or None)
+        filters = {one.topic: filter_in_words(one.expression, one.expression_type) for one in self.own}
+        return Subscribed(filters, self.pattern.text or None, filter_in_words(*self.pattern.filter))
 
-    def change(self, wanted: Iterable[Subscription], pattern: str) -> tuple[list[Subscription], str]:
+    def change(
+        self, wanted: Iterable[Subscription], pattern: PatternChoice
+    ) -> tuple[list[Subscription], PatternChoice]:
         """Subscribe these topics instead of those so far, and return what heartbeats have from now on.
 
         Args:
             wanted: the subscriptions, with valid names.
-            pattern: expression of further topics; empty: none.
+            pattern: pattern of further topics.
 
         Raises:
             InvalidUsage: an expression cannot be parsed, or there is no room for the retry topic; nothing is changed.
         """
         wanted = list(wanted)
-        check_filters(wanted)
+        check_filters(wanted, pattern)
         if self.has_retries and len(wanted) >= MAX_TOPICS:
             raise InvalidUsage(
                 f"topics has {len(wanted)} names; with the retry topic of run(), it must have at most {MAX_TOPICS - 1}"
@@ -84,7 +92,7 @@ class TopicSubscriptions:
         self.own, self.pattern = [self._versioned(one, before.get(one.topic)) for one in wanted], pattern
         return self._all()
 
-    def take_retries(self, with_retries: bool) -> tuple[list[Subscription], str]:
+    def take_retries(self, with_retries: bool) -> tuple[list[Subscription], PatternChoice]:
         """Subscribe the retry topic too, or no more; return what heartbeats have from now on."""
         self.has_retries = with_retries
         return self._all()
@@ -98,5 +106,5 @@ class TopicSubscriptions:
             return before
         return structs.replace(wanted, version=self._changes)
 
-    def _all(self) -> tuple[list[Subscription], str]:
+    def _all(self) -> tuple[list[Subscription], PatternChoice]:
         return [*self.own, *([Subscription(topic=self._retry_topic)] if self.has_retries else [])], self.pattern

@@ -31,6 +31,7 @@ from wakeroll_model.events import (
     Failure,
     Failures,
     Filter,
+    FilterType,
     Heartbeat,
     LongCall,
     Mode,
@@ -41,6 +42,7 @@ from wakeroll_model.events import (
 )
 from wakeroll_model.last_will import LastWill
 from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import has_failed_messages
 
 NEVER_MS = 2**62
 """Value of a due time that never comes, ms."""
@@ -51,6 +53,8 @@ class Preferences(Struct, frozen=True, kw_only=True):
 
     subscriptions: list[Subscription]
     pattern: str = ""
+    pattern_expression: str = "*"
+    pattern_expression_type: FilterType = "TAG"
     strategy: str = "AVG"
     strategy_params: dict[str, Any] = {}
     consume_from: Policy = "last"
@@ -185,15 +189,30 @@ class Client:
 
     def _refilter(self) -> list[Output]:
         """Drain the queues of topics whose filter has changed; queues of topics that were left keep theirs."""
-        taken = self._holding.refilter(self._filters.get)
+        has_pattern = bool(self._preferences.pattern)
+        taken = self._holding.refilter(
+            lambda topic: self._filter_of(topic) if has_pattern or topic in self._filters else None
+        )
         if not taken:
             return []
         self.new_filters += 1
         return [Take(taken)]
 
-    def subscribe(self, subscriptions: list[Subscription], now_ms: int, pattern: str = "") -> list[Output]:
-        """Change the subscriptions and the pattern, and send them at once if they differ; see `set_preferences`."""
-        changed = structs.replace(self._preferences, subscriptions=subscriptions, pattern=pattern)
+    def subscribe(
+        self, subscriptions: list[Subscription], now_ms: int, pattern: str = "", pattern_filter: Filter = ("*", "TAG")
+    ) -> list[Output]:
+        """Change the subscriptions, the pattern and its filter, and send them at once if they differ.
+
+        See `set_preferences`.
+        """
+        expression, expression_type = pattern_filter
+        changed = structs.replace(
+            self._preferences,
+            subscriptions=subscriptions,
+            pattern=pattern,
+            pattern_expression=expression,
+            pattern_expression_type=expression_type,
+        )
         if pattern != self._preferences.pattern:
             self._refused.discard("pattern")  # the next one may be wrong too
         return [] if changed == self._preferences else self.set_preferences(changed, now_ms)
@@ -578,8 +597,12 @@ class Client:
         return outputs
 
     def _filter_of(self, topic: str) -> Filter:
-        """Return this client's filter of a topic."""
-        return self._filters.get(topic, ("*", "TAG"))
+        """Return this client's filter of a topic: that of its pattern, unless it names the topic."""
+        if topic in self._filters:
+            return self._filters[topic]
+        if has_failed_messages(topic) or not self._preferences.pattern:
+            return "*", "TAG"
+        return self._preferences.pattern_expression, self._preferences.pattern_expression_type
 
     def _give(self, queues: Iterable[AssignedQueue], *, is_committed: bool = True) -> list[Give]:
         return [

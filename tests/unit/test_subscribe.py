@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.waiting import wait_until
 from wakeroll import AsyncConsumer, Consumer, InvalidUsage, Queue, Sql92, Subscribed
+from wakeroll.pattern_choice import NO_PATTERN
 from wakeroll.testing import MemoryBroker
 from wakeroll.topic_subscriptions import TopicSubscriptions
 from wakeroll_model.events import Subscription
@@ -214,8 +215,8 @@ def test_an_expression_that_cannot_be_parsed_leaves_the_filter_as_it_is(broker):
 def test_another_filter_has_a_higher_version():
     """The coordinator ignores a filter whose version is not higher, because its heartbeat may be an old one."""
     topics = TopicSubscriptions([Subscription(topic="orders")], "retry.billing")
-    topics.change([Subscription(topic="returns")], "")
-    topics.change([Subscription(topic="orders", expression="paid")], "")
+    topics.change([Subscription(topic="returns")], NO_PATTERN)
+    topics.change([Subscription(topic="orders", expression="paid")], NO_PATTERN)
 
     assert topics.own == [Subscription(topic="orders", expression="paid", version=2)]
     assert topics.take_retries(with_retries=True)[0][1:] == [Subscription(topic="retry.billing")]
@@ -239,6 +240,31 @@ def test_a_topic_that_appears_and_matches_is_read_from_its_first_message(broker)
         assert [one.value() for one in consumer.fetch(("reorder", 0), 0, 0).messages] == [b"r1"]
 
 
+def test_the_topics_of_a_pattern_may_have_a_filter_which_changes(broker):
+    """Also those that appear later; a topic that is named keeps its own filter."""
+    for tag in ("paid", "refunded"):
+        broker.send("orders", f"o-{tag}", tags=tag)
+        broker.send("returns", f"r-{tag}", tags=tag)
+    topics = {re.compile("o.*|late"): "paid", "returns": "*"}
+    with consumer_of(broker, topics, commit_interval=60.0) as consumer:
+        assert consumer.subscription() == Subscribed({"returns": "*"}, "o.*|late", "paid")
+        assert sorted(values(consumer, 3)) == ["o-paid", "r-paid", "r-refunded"]
+        assert consumer.fetch(("orders", 0), 0, 0).messages[0].value() == b"o-paid"
+
+        consumer.subscribe({re.compile("o.*|late"): Sql92("TAGS = 'refunded'"), "returns": "*"})
+        assert values(consumer, 1) == ["o-refunded"]
+        broker.create_topic("late")
+        for tag in ("paid", "refunded"):
+            broker.send("late", f"l-{tag}", tags=tag)
+        assert values(consumer, 1) == ["l-refunded"]
+
+        consumer.subscribe({re.compile("o.*|late|returns"): "lost"})
+        for topic in ("returns", "late", "orders"):
+            broker.send(topic, f"{topic} last", tags="lost")
+            broker.send(topic, f"{topic} other", tags="paid")
+        assert sorted(values(consumer, 3)) == ["late last", "orders last", "returns last"]
+
+
 def test_a_pattern_and_names_may_be_combined_and_changed(broker):
     """A topic that is named has its filter, also if the pattern matches it."""
     with consumer_of(broker, {"orders": "paid"}, pattern="o.*") as consumer:
@@ -258,6 +284,15 @@ def test_a_pattern_and_names_may_be_combined_and_changed(broker):
     ("topics", "pattern", "problem"),
     [
         (re.compile("a"), "b", "^topics and pattern are both patterns; pass one of them$"),
+        ({re.compile("a"): "*"}, "b", "^topics and pattern are both patterns; pass one of them$"),
+        (
+            {re.compile("a"): "*", re.compile("b"): "*"},
+            None,
+            "^topics has 2 patterns; a member has one: join them with |",
+        ),
+        ({re.compile("a"): 7}, None, "^the expression of a pattern is 7"),
+        ({re.compile("a"): "x" * 4_097}, None, "^the expression of a pattern is .*4,?096"),
+        ({re.compile("a"): Sql92("n >")}, None, "^cannot parse the expression of pattern 'a': "),
         (None, "", "^pattern is empty; it must be a regular expression of topics' names$"),
         (None, "(", r"^pattern is '\('; it must be a regular expression \(missing \), unterminated"),
         (None, "a" * 1_025, "^pattern is .* 1,?024"),
