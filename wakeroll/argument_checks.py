@@ -140,14 +140,11 @@ def offset_and_text_of(queue: Queue, given: object) -> tuple[int, str]:
     return number, cast(str, checked(f"the text of {queue}", text, declared["metadata"]))
 
 
-TopicChoice = (
-    Iterable[str]
-    | Mapping[str, str]
-    | Mapping[re.Pattern[str], str]
-    | Mapping[str | re.Pattern[str], str]
-    | re.Pattern[str]
-)
-"""Topics that a consumer subscribes: names, a mapping of name to filter, or a pattern of names."""
+TopicChoice = Iterable[str] | Mapping[str, str] | Mapping[Any, str] | re.Pattern[str]
+"""Topics that a consumer subscribes: names, a mapping of name or pattern to filter, or a pattern of names.
+
+`Any`: mypy gives a mapping with a name and a pattern keys of type `object`.
+"""
 _INLINE = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
 """Flags of a compiled pattern that RE2 has too -> how it writes them."""
 

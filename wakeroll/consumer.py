@@ -122,8 +122,8 @@ class Consumer:
             group_id: the group; letters, digits, ``. _ -``.
             topics: names, or a mapping of name to filter: tags like ``"paid || refunded"``, or `Sql92`. Only messages
                 that match are delivered; the tag and the properties of a message are its headers, as `Producer` writes
-                them. A message that does not match counts as processed. Or a compiled pattern, as for `pattern`, alone or
-                as a key of the mapping, with the filter of all topics that match it.
+                them. A message that does not match counts as processed. Or a compiled pattern, as for `pattern`, alone
+                or as a key of the mapping, with the filter of all topics that match it.
             bootstrap: ``host:port[,host:port]`` of the brokers, or a list of such addresses.
             pattern: regular expression in the syntax of RE2, without look-around and back-references: topics whose
                 whole names match it are read too, without a filter, and topics that appear later are read from their
