@@ -37,7 +37,6 @@ from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.slice_by import slice_key
 from wakeroll.sliced_reader import SlicedReader
-from wakeroll.topic_filters import TopicFilters
 from wakeroll_model import feature_levels
 from wakeroll_model.client import Client, Preferences
 from wakeroll_model.events import AnyEvent, Commit, Configure, Level, Subscription
@@ -574,11 +573,10 @@ class SimulatedClient:
         )
         self.reader = SlicedReader(Reader(connection), slice_key(None))
         self._connection = connection
-        self._filters = TopicFilters(subscriptions)
         outbox = SimulatedOutbox(world, lambda: self.cut_until_s)
         inbox: Any = SimulatedInbox(world, client_id)
         self._control = Control(client, lambda: inbox, outbox, lambda _: None)  # type: ignore[arg-type]
-        self._selection = MessageSelection(self._control, self.reader, self._filters)
+        self._selection = MessageSelection(self._control, self.reader)
         self._starts = QueueStarts(self._control, self.reader, self._assigned)
         self._stopping = self._leaving = False
         self._stopped_s = NEVER_S
