@@ -27,7 +27,7 @@ NAMED = (
     "deploy/kubernetes/rendered/s3-replicas.yaml",
 )
 """Files that name the version of the package or of its image; the version itself stands in pyproject.toml."""
-SECTIONS = ("Added", "Changed", "Fixed")
+SECTIONS = ("Added", "Changed", "Removed", "Fixed")
 """Headings of a release in the changelog, in this order; at least one is there."""
 _VERSION = re.compile(r'^version = "(.+)"$', re.MULTILINE)
 _NAMES = r'(?<=wakeroll[:=])(=?){}|(?<=newTag: "){}(?=")'

@@ -112,7 +112,7 @@ def test_a_release_has_one_version_a_dated_changelog_and_a_tag(checkout: Path, t
     assert release(root, "tag").stdout == "tagged v9.9.9; next: push the commit and the tag\n"
     assert git(root, "cat-file", "-t", "v9.9.9") == "tag"
     assert release(root, "tag").stderr == "release: the tag v9.9.9 exists already\n"
-    assert "it must have some of ### Added, ### Changed, ### Fixed" in release(root, "prepare", "9.9.10").stderr
+    assert "it must have some of ### Added, ### Changed, ### Removed, ### Fixed" in release(root, "prepare", "9.9.10").stderr
     loose = re.sub(r"## 9\.9\.9 .*\n", "- One more change.\n", log)
     (root / "CHANGELOG.md").write_text(loose, encoding="utf-8")
     git(root, "commit", "--quiet", "--all", "--message", "Change")
