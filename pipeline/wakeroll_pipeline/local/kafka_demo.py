@@ -6,6 +6,7 @@ Its consumers have Kafka's client and know nothing of wakeroll.  The watch start
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -30,7 +31,7 @@ from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.demo import STOPPED
 from wakeroll_pipeline.local.local_system import Stopped
 from wakeroll_pipeline.local.story_checks import Balance, balance, read_handled
-from wakeroll_pipeline.local.story_queries import show_kafka_answers
+from wakeroll_pipeline.local.story_queries import command, show_kafka_answers
 from wakeroll_pipeline.local.traffic import Traffic
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage.place import Place
@@ -107,9 +108,10 @@ def run_kafka_demo(settings: Settings, stop: threading.Event, page: Page) -> int
             well = story.reckon()
             show_kafka_answers(settings, f"{TOPIC}-3", "cooperative", out)
             out.print(
-                f"[dim]the whole demo took {time.monotonic() - started_s:.0f} s; tables in {settings.warehouse}; "
-                f"ask with: wakeroll happened --home {settings.home}[/]"
+                f"[dim]the whole demo took {time.monotonic() - started_s:.0f} s; tables in {settings.warehouse}[/]"
             )
+            asked = command(f"happened --home {shlex.quote(settings.home)}")
+            out.print(f"what happened?  {asked}", soft_wrap=True, highlight=False)
             if page.stays:
                 out.print(f"the page of these tables: [bold]{story.page}[/]; Ctrl-C stops it")
                 while not stop.wait(0.5):
