@@ -17,7 +17,7 @@ out = Output(highlight=False, soft_wrap=True)
 Grants = Annotated[
     list[str],
     typer.Argument(
-        metavar="ROLE=PRINCIPAL...",
+        metavar="ROLE=PRINCIPAL",
         help=f"Roles and the principals that have them, such as client=User:billing. Roles: {', '.join(ROLES)}.",
     ),
 ]

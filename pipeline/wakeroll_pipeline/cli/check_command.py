@@ -128,6 +128,7 @@ def check(
         raise InvalidUsage("--since has no --engine spark: it reads a small part of the tables")
     chains = ChainCheck(_heads_of("--against", against), _heads_of("--since", since))
     settings = deployment.settings()
+    warehouse_of(settings)
     chosen: Engine = engine or "duckdb"
     if chosen == "spark" or not no_docs:
         try:

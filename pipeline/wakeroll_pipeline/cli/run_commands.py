@@ -46,7 +46,7 @@ MirrorOffsets = Annotated[
     ),
 ]
 TopicNames = Annotated[
-    list[str], typer.Argument(metavar="TOPIC...", help="Topics of messages; not the control topics.")
+    list[str], typer.Argument(metavar="TOPIC", help="Topics of messages; not the control topics.")
 ]
 
 
