@@ -45,9 +45,7 @@ MirrorOffsets = Annotated[
         help="Copy the committed offsets of the groups with matching names to Kafka's own groups; default: of none.",
     ),
 ]
-TopicNames = Annotated[
-    list[str], typer.Argument(metavar="TOPIC", help="Topics of messages; not the control topics.")
-]
+TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics of messages; not the control topics.")]
 
 
 def run(

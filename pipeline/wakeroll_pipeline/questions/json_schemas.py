@@ -3,6 +3,7 @@
 They are the files in docs/schemas. A field that they do not name is allowed, because a later release may add it.
 """
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,6 +37,9 @@ def titled(schema: dict[str, Any], title: str) -> dict[str, Any]:
         if isinstance(pattern := part.get("pattern"), str):
             # In JSON Schema, a pattern is a regular expression of ECMA 262.
             part["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
+        if isinstance(description := part.get("description"), str):
+            # Python 3.13 and newer remove the indentation of docstrings themselves.
+            part["description"] = inspect.cleandoc(description)
     return {"$schema": _DIALECT, "title": title, **schema}
 
 

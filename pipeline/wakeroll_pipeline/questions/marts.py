@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import WakerollError, missing_extra
+from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 from wakeroll_model.decision_order import ERA_SQL
 from wakeroll_model.queue import slice_sql
 from wakeroll_model.rows import CHAIN, DECIDED, EVENTS, TABLES
@@ -126,13 +127,19 @@ def ensure_dbt(engine: Engine) -> None:
     """Check that dbt is installed, with its adapter for an engine.
 
     Raises:
-        InvalidUsage: one of them is not installed; the message names the command that installs it.
+        InvalidUsage: one of them is not installed; the message names the command that installs it; or dbt does not run
+            on this Python.
     """
     try:
         import_module("dbt.cli.main")
         import_module(_ADAPTERS[engine])
     except ModuleNotFoundError as error:
         raise missing_extra(f"dbt in {_NAMES[engine]}", _EXTRAS[engine], error) from None
+    except Exception as error:  # of a library of dbt that does not know this Python yet
+        python = ".".join(map(str, sys.version_info[:2]))
+        raise InvalidUsage(
+            f"dbt does not run on Python {python} ({type(error).__name__}); run `marts` with Python 3.11 to 3.13"
+        ) from error
 
 
 def build(
