@@ -47,8 +47,9 @@ REST_S = 1.0
 """How long Kafka's client is not polled, instead of being paused, if all queues are full (s). A pause discards what it
 has read ahead, which it must fetch again then. It must be polled from time to time, for example to renew a token."""
 FEW_RESUMED = 32
-"""Maximum number of queues that are sought after they are resumed together. The thread of Kafka's client that reads from a broker
-does not notice that a queue is resumed, and may sleep for a second, if it has nothing else to read. A seek wakes it."""
+"""Maximum number of queues that are sought after they are resumed together. The thread of Kafka's client that reads
+from a broker does not notice that a queue is resumed, and may sleep for a second if it has nothing else to read. A seek
+wakes it."""
 GATHER_S = 0.2
 """How long to collect further queues whose positions must be compared with the log (s), so that one query serves
 all."""
@@ -132,7 +133,7 @@ class Reader:
         self._stops_changed = False
         """Whether `_stopped` may differ from what `_full`, `_paused` and `_is_stopped` require."""
         self._rests_until = 0.0
-        """When full queues are paused, by the monotonic clock (s); 0 unless all queues are full, so that none is read."""
+        """When full queues are paused, by the monotonic clock (s); 0 unless all queues are full."""
         self._pausing = threading.RLock()
 
     @property
