@@ -1,4 +1,4 @@
-"""The `groups` command: which groups there are, and which of them need attention."""
+"""The `groups` command: a list of the groups, with those that need attention first."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""The `state` command: what the coordinator knows, with details that no table has."""
+"""The `state` command: the coordinator's state, with details that no table has."""
 
 import time
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def _columns(states: Sequence[GroupState], now_ms: int) -> list[Column]:
 
 
 _LAGS = ("lag", "caught up in")
-"""Columns that are left out: the lags are not followed moment by moment, and `lag` shows them."""
+"""Columns that are left out: this command does not follow the lag over time, and `lag` shows it."""
 
 
 def _of_groups(name: str, groups: Sequence[GroupState]) -> list[Column]:

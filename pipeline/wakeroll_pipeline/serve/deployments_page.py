@@ -36,9 +36,9 @@ class DeploymentRow(Struct, frozen=True, kw_only=True):
     groups: int
     members: int
     attention: int
-    """Groups whose verdict is neither healthy nor empty."""
+    """Number of groups whose verdict is neither healthy nor empty."""
     verdicts: dict[Kind, int]
-    """Verdict -> number of groups that have it; the most urgent one first."""
+    """Verdict -> number of groups with it; the most urgent verdict first."""
 
 
 class DeploymentsAnswer(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class DeploymentsPage:
             pages: name of a deployment -> its page, which uses the same `gate` and `streams`.
             registry: the metrics of ``/metrics``.
             hosts: names in the header `Host` that are answered; see `site_app`.
-            gate: knows the users; None: the page has no login.
+            gate: identifies the users; None: the page has no login.
             health: reports of the threads of all deployments.
             streams: the open streams of all pages.
         """
@@ -108,7 +108,7 @@ class DeploymentsPage:
         return json_answer(DeploymentsAnswer(deployments=[_row(name, self._source(name)) for name in self._pages]))
 
     def readiness(self) -> process_health.Answer:
-        """Return whether any deployment can be shown, and the state of each: one that is away hides no other one."""
+        """Return whether any deployment can be shown, and the state of each; an unreachable one hides no other."""
         answers = {name: page.readiness() for name, page in self._pages.items()}
         is_ready = any(one.ok for one in answers.values())
         states = [f"{name}: {'; '.join(one.reason.splitlines())}" for name, one in answers.items()]
@@ -118,7 +118,7 @@ class DeploymentsPage:
         return self._pages[name].source
 
     def _list(self) -> list[DeploymentRow]:
-        """Return the rows; one whose deployment has not changed is kept."""
+        """Return the rows; a row is reused if its deployment has not changed."""
         for name in self._pages:
             source = self._source(name)
             health = source.health()

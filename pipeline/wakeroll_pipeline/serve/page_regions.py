@@ -14,9 +14,9 @@ from wakeroll_pipeline.serve.view_source import Stamp, ViewSource
 from wakeroll_pipeline.serve.what_if_query import WhatIfQuery, strategy_names
 
 MOST_CACHED = 256
-"""Rendered pages that are kept; each has about 60 kB."""
+"""Maximum number of rendered pages that are kept; each has about 60 kB."""
 MOST_COLUMNS = 20
-"""With more members, the matrix would be too wide; the table of queues names owners instead."""
+"""Maximum number of members in the matrix, which would be too wide with more; then the table of queues names owners."""
 
 Regions = Mapping[str, str]
 """Name of a region -> its HTML."""
@@ -38,9 +38,9 @@ class PageRegions:
 
         Args:
             source: the views.
-            at: the moment of the views, as every link has it; empty for the present.
-            may_change: whether the views offer changes; the pages behind them ask who the reader is.
-            deployment: its name, if the site shows several; every link begins with it.
+            at: the moment of the views, as in every link; empty for the present.
+            may_change: whether the views offer changes; the pages of changes then identify the user.
+            deployment: name of the deployment, if the site shows several; every link begins with it.
         """
         self.source = source
         self.at = at
@@ -77,7 +77,7 @@ class PageRegions:
         return health.as_of_ms, health.state
 
     def parts(self, templates: Mapping[str, str], **values: object) -> Regions:
-        """Return regions that are not kept: name of a region -> its template."""
+        """Render regions that are not kept; the argument is name of a region -> its template."""
         values["health"] = self.source.health()
         return {name: self.page(template, **values) for name, template in templates.items()}
 

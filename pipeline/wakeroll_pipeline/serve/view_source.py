@@ -1,4 +1,4 @@
-"""The source of views: the pages do not know whether a view is live, or the state at a moment of the past."""
+"""The source of views, the same for pages of the live state and of a past moment."""
 
 import time
 
@@ -7,7 +7,7 @@ from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.view_structs import GroupsView, GroupView, Health
 
 Stamp = tuple[object, ...]
-"""A view does not change as long as its stamp stays equal."""
+"""Version of a view: the view does not change as long as its stamp stays equal."""
 
 
 class ViewSource:

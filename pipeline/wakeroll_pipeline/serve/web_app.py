@@ -38,7 +38,7 @@ from wakeroll_pipeline.serve.templating import link
 from wakeroll_pipeline.serve.view_source import ViewSource
 
 _MOST_ROWS = 1_000
-"""Most groups in one answer of the JSON endpoint."""
+"""Maximum number of groups in one answer of the JSON endpoint."""
 
 
 class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,12 +88,13 @@ class WebApp:
         Args:
             source: the views of the present.
             registry: the metrics of ``/metrics``.
-            hosts: names in the header `Host` that are answered; see `site_app`.
-            history: answers questions about the past; None if there are no tables.
-            gate: knows the users; None: the page has no login.
-            work: carries out changes; None: the page changes nothing.
+            hosts: accepted names in the header `Host`; see `site_app`.
+            history: answers queries about the past; None if there are no tables.
+            gate: identifies the users; None: the page has no login.
+            work: carries out changes; None: the page offers no changes.
             health: reports of the threads that follow the brokers; None: there are none.
-            deployment: name of the deployment, if a site shows several: it has the login, the checks and the rest.
+            deployment: name of the deployment, if a site shows several; that site then has the login, the checks and
+                the metrics.
             streams: the open streams of that site.
         """
         self.source = source
@@ -243,8 +244,7 @@ class WebApp:
     def readiness(self) -> process_health.Answer:
         """Return whether the log was read to its end, and the reason.
 
-        A page that has a state stays ready while the brokers are away: it shows the state and the outage, and without
-        it nobody would see either.
+        A page with a state stays ready while the brokers cannot be reached, because it shows the state and the outage.
         """
         health = self.source.health()
         if health.state == "starting" or health.read < health.to_read:

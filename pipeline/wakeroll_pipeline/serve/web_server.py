@@ -51,11 +51,11 @@ from wakeroll_pipeline.storage.place import Folder, Place
 log = logging.getLogger(__name__)
 
 REREAD_S = 10.0
-"""How often the tables are read again if they have changed (s)."""
+"""Interval in which the tables are read again if they have changed (s)."""
 MEMORY = "notified.json"
-"""File in the home in which `serve` remembers what was told."""
+"""File in the home in which `serve` stores the sent notifications."""
 _GOODBYE_S = 1
-"""Requests that are still open at a stop are cut after this time (s)."""
+"""Time after which requests that are still open at a stop are cut (s)."""
 
 
 class ReadLedger(threading.Thread):
@@ -112,8 +112,8 @@ class PageServer(uvicorn.Server):
 
         Args:
             web: the application.
-            stop: ends the server when it is set; it is looked at ten times a second. None: only signals end it.
-            beat: receives a name as often: the loop that answers requests runs.
+            stop: ends the server when it is set; it is checked ten times a second. None: only signals end the server.
+            beat: receives a name equally often, as a sign that the loop that answers requests runs.
         """
         super().__init__(
             uvicorn.Config(
@@ -201,13 +201,13 @@ def serve(
     """Answer requests until a signal stops the process.
 
     Args:
-        settings: of the deployment.
+        settings: settings of the deployment.
         host: address to listen on.
         port: port to listen on; 0: one that the system chooses.
         ready: called with the address of the page when it can be opened, and with the server, which ends when its
             `should_exit` is set.
-        access: who may read and change; None: everybody may read, and nobody may change.
-        notify: file with the rules of notifications; None: nobody is notified.
+        access: rights to read and to change; None: everybody may read, and changes are not possible.
+        notify: file with the rules of notifications; None: no notifications.
 
     Raises:
         InvalidUsage: the address cannot be used, there is nothing to show, or the rules of access or of notifications
@@ -254,13 +254,13 @@ def page_of(
     Args:
         source: the views of the present.
         registry: receives the metrics.
-        settings: of the deployment.
-        access: who may change.
-        stack: of the process.
-        hosts: see `WebApp`, as `gate`, `health`, `deployment` and `streams`.
-        gate: knows the users.
+        settings: settings of the deployment.
+        access: rights to change.
+        stack: exit stack of the process.
+        hosts: see `WebApp`.
+        gate: identifies the users.
         health: reports of the threads that follow the brokers.
-        deployment: its name, if the site shows several.
+        deployment: name of the deployment, if the site shows several.
         streams: the open streams of that site.
         most_moments: see `History`.
     """
@@ -282,7 +282,7 @@ def begin_notifying(
     access: AccessOptions,
     deployment: str = "",
 ) -> Notifying:
-    """Begin to notify webhooks of the verdicts of a deployment; `deployment`: its name, if the site shows several."""
+    """Begin to notify webhooks about verdicts; `deployment`: name of the deployment, if the site shows several."""
     page = access.public_url.rstrip("/")
     sender = Sender(deployment or settings.prefix, page and page + base_of(deployment))
     memory = f"notified-{deployment}.json" if deployment else MEMORY
@@ -331,7 +331,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def hosts_of(host: str, public_host: str = "") -> list[str]:
-    """Return the names by which requests may address the page: any name, unless it listens on this machine only."""
+    """Return the host names that requests may use: any name, unless the page listens on this machine only."""
     if host == "localhost" or (_is_address(host) and ip_address(host).is_loopback):
         return ["localhost", "127.0.0.1", "[::1]", host, *([public_host] if public_host else [])]
     return ["*"]
