@@ -30,7 +30,7 @@ OffsetMode = Annotated[
 
 
 class EventRow(Struct, frozen=True, kw_only=True):
-    """One record of a control topic, also a tick: ticks are the clock of a replay. Key: topic, partition, offset."""
+    """One record of a control topic, also a tick: ticks are the clock of a replay.  Key: topic, partition, offset."""
 
     topic: Annotated[str, Meta(description="name of the control topic")]
     partition: Partition
@@ -149,7 +149,7 @@ class DivergenceRow(Struct, frozen=True, kw_only=True):
 
 
 class ChainRow(Struct, frozen=True, kw_only=True):
-    """One line of the hash chain of a table: the rows that were appended in a minute. Key: table_name, number."""
+    """One line of the hash chain of a table: the rows that were appended in a minute.  Key: table_name, number."""
 
     table_name: Annotated[str, Meta(description="table whose rows the line covers")]
     number: Annotated[int, Meta(ge=1, description="number of the line in the chain of its table, from 1")]
