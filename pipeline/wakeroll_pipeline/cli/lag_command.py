@@ -1,6 +1,5 @@
 """The `lag` command: the lag of groups, in messages and in time."""
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,7 +55,7 @@ def lag(
 
 
 def _of_groups(model: "LiveModel", as_json: bool) -> None:
-    view = model.groups_view(time.monotonic())
+    view = model.groups_view()
     groups = sorted((one for one in view.groups if one.queues), key=lambda one: (_largest_first(one), one.group_id))
     if as_json:
         write_document(GroupsAnswer(groups=groups, **provenance(model, view.health)))

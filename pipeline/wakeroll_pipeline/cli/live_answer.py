@@ -7,7 +7,6 @@ the tables alone, it reads the newest snapshots and the archived records after t
 import gc
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -148,7 +147,7 @@ def view_of(model: "LiveModel", group_id: str) -> "GroupView":
     Raises:
         InvalidUsage: there is no such group; the message suggests similar names.
     """
-    view = model.group_view(group_id, time.monotonic())
+    view = model.group_view(group_id)
     if view is None:
         raise InvalidUsage(unknown_group(group_id, model.names()))
     return view

@@ -89,8 +89,7 @@ class _Watched:
 
     def view(self) -> "GroupsView | GroupView | None":
         """Return the view; None if there is no such group."""
-        now_s = time.monotonic()
-        return self.model.groups_view(now_s) if self.group is None else self.model.group_view(self.group, now_s)
+        return self.model.groups_view() if self.group is None else self.model.group_view(self.group)
 
     def unknown(self) -> str:
         """Return the sentence about a group that does not exist."""
@@ -155,7 +154,7 @@ def _now(watched: _Watched) -> Text:
     if view is not None:
         lines = _screen(view, out.size.height)
     else:
-        health = watched.model.health(time.monotonic())
+        health = watched.model.health()
         lines = head_lines(health, out.size.width)
         if health.state != "starting" and health.as_of_ms:
             lines.append(f"{watched.unknown()}; waiting")

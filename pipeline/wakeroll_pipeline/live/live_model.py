@@ -1,6 +1,7 @@
 """The live model: all shards, their published decisions, and a summary of each group, updated as records arrive."""
 
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -322,22 +323,23 @@ class LiveModel:
         """Log time of the newest record, epoch ms; 0 before the first."""
         return max((follower.at_ms for follower in self.shards.values()), default=0)
 
-    def health(self, now_s: float) -> Health:
-        """Return whether the views are current, at a moment of the monotonic clock (s)."""
+    def health(self) -> Health:
+        """Return whether the views are current."""
+        now_s = time.monotonic()
         with self.lock:
             shards = [_facts(follower, now_s) for follower in self.shards.values()]
             facts = msgspec.structs.replace(self.facts, as_of_ms=self.now_ms, shards=shards)
         return health_of(facts)
 
-    def groups_view(self, now_s: float) -> GroupsView:
+    def groups_view(self) -> GroupsView:
         """Return all groups, sorted by name."""
         with self.lock:
             summaries = [one.summary for _, one in sorted(self._groups.items()) if one.summary is not None]
-        return GroupsView(health=self.health(now_s), groups=summaries)
+        return GroupsView(health=self.health(), groups=summaries)
 
-    def group_view(self, group_id: str, now_s: float) -> GroupView | None:
+    def group_view(self, group_id: str) -> GroupView | None:
         """Return one group; None if there is no such group."""
-        health = self.health(now_s)
+        health = self.health()
         with self.lock:
             sources = self._sources(group_id)
             return None if sources is None else group_view(sources, health)
@@ -425,6 +427,13 @@ class LiveModel:
 
     def _has(self, group_id: str) -> bool:
         return self._group(group_id) is not None
+
+
+class ViewSource:
+    """Has the model of the views; another model replaces it, for example when the tables are read again."""
+
+    def __init__(self, model: LiveModel) -> None:
+        self.model = model
 
 
 def _names(record: Record) -> _Named:

@@ -17,10 +17,10 @@ from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger, refuse_outside
 from wakeroll_pipeline.live.ledger_reader import model_of
+from wakeroll_pipeline.live.live_model import ViewSource
 from wakeroll_pipeline.serve.access.refusal import NoAnswer
 from wakeroll_pipeline.serve.page_regions import PageRegions
 from wakeroll_pipeline.serve.page_threads import WorkerThreads
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.storage.place import Folder
 
 MOST_MOMENTS = 6
@@ -47,7 +47,6 @@ class Moment(Struct, frozen=True, kw_only=True):
     """The state of all groups at an earlier moment, and the pages that show it."""
 
     at_ms: int
-    source: ViewSource
     regions: PageRegions
     last_ms: int
     """Log time of the last archived record when the moment was rebuilt (epoch ms)."""
@@ -198,7 +197,7 @@ class History:
     async def _rebuilt(self, at_ms: int, last_ms: int, job: _Job) -> Moment:
         source = await self.workers.run(lambda: self._rebuild(at_ms, job))
         regions = PageRegions(source, str(EpochMs(at_ms)), deployment=self._deployment)
-        moment = Moment(at_ms=at_ms, source=source, regions=regions, last_ms=last_ms)
+        moment = Moment(at_ms=at_ms, regions=regions, last_ms=last_ms)
         self._moments[at_ms] = moment
         if len(self._moments) > self._most_moments:
             self._moments.popitem(last=False)

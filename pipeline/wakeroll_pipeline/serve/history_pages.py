@@ -166,7 +166,7 @@ class HistoryPages:
         """Return the page with the prediction of a change, and the form."""
         views = await self._pages.views(request)
         group_id, query = request.path_params["group_id"], _what_if_query(request)
-        view = views.source.group(group_id)
+        view = views.model.group_view(group_id)
         if view is None:
             return await self._pages.missing(request, views, group_id)
         values = {
@@ -207,9 +207,9 @@ def _predicted(views: PageRegions, group_id: str, query: WhatIfQuery) -> WhatIf:
     Raises:
         NoAnswer: there is no such group, its state is not known, or the change cannot be played.
     """
-    shard = views.source.shard_of(group_id)
+    shard = views.model.shard_of(group_id)
     if shard is None:
-        if views.source.group(group_id) is None:
+        if views.model.group_view(group_id) is None:
             raise NoAnswer(f"there is no group {group_id!r}", 404)
         raise NoAnswer(not_known(group_id), 404 if views.at else 503)
     try:
@@ -258,7 +258,7 @@ def _queue_of(views: PageRegions, group_id: str, text: str) -> Queue:
     Raises:
         NoAnswer: the text is not the name of a queue.
     """
-    view = views.source.group(group_id)
+    view = views.model.group_view(group_id)
     known = {} if view is None else {one.name: one.queue for one in view.queues}
     if text in known:
         return known[text]

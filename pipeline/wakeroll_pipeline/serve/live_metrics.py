@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from wakeroll_pipeline.live.live_model import ViewSource
 from wakeroll_pipeline.live.verdicts import KINDS
 from wakeroll_pipeline.live.view_structs import GroupSummary
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
-from wakeroll_pipeline.serve.view_source import ViewSource
 
 _CALM = ("learning", "empty", "healthy")
 _URGENCY = {kind: len(KINDS) if kind in _CALM else place for place, kind in enumerate(KINDS)}
@@ -44,7 +44,7 @@ class LiveMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all gauges."""
-        view = self._source.groups()
+        view = self._source.model.groups_view()
         ranked = sorted(view.groups, key=self._importance)
         chosen = self._choice.rank(one.group_id for one in ranked)
         shown = [one for one in ranked if one.group_id in chosen]

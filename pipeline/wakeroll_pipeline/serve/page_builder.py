@@ -82,12 +82,12 @@ class PageBuilder:
         extent = Extent(reason=_NO_TABLES) if self.history is None else await self.history.extent()
         others = [(name, value) for name, value in request.query_params.multi_items() if name not in ("at", "page")]
         bar = TimeBar(extent=extent, at=views.at, path=request.url.path, others=others)
-        html = views.page(template, health=views.source.health(), bar=bar, frame=self._frame(request), **values)
+        html = views.page(template, health=views.model.health(), bar=bar, frame=self._frame(request), **values)
         return HTMLResponse(html, status_code=status)
 
     def plain_page(self, request: Request, template: str, status: int = 200, /, **values: object) -> HTMLResponse:
         """Return a page of the present without the bar, such as a form."""
-        health = self.present.source.health()
+        health = self.present.model.health()
         return HTMLResponse(self.present.page(template, health=health, frame=self._frame(request), **values), status)
 
     async def missing(self, request: Request, views: PageRegions, group_id: str) -> Response:

@@ -17,7 +17,7 @@ from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.live.followed_brokers import followed_brokers
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
@@ -29,7 +29,6 @@ from wakeroll_pipeline.serve.deployments_page import DeploymentsPage
 from wakeroll_pipeline.serve.event_stream import Streams
 from wakeroll_pipeline.serve.history import MOST_MOMENTS
 from wakeroll_pipeline.serve.live_metrics import DeploymentMetrics, LiveMetrics
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_server import (
     PageServer,
     answer_requests,

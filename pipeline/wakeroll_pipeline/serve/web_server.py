@@ -24,7 +24,7 @@ from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta
 from wakeroll_pipeline.live.followed_brokers import followed_brokers
 from wakeroll_pipeline.live.ledger_reader import read_ledger
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
@@ -42,7 +42,6 @@ from wakeroll_pipeline.serve.history import MOST_MOMENTS, History
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.site import Site
 from wakeroll_pipeline.serve.site_paths import base_of
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage.cause_trees import in_one_line
@@ -286,7 +285,7 @@ def begin_notifying(
     page = access.public_url.rstrip("/")
     sender = Sender(deployment or settings.prefix, page and page + base_of(deployment))
     memory = f"notified-{deployment}.json" if deployment else MEMORY
-    thread = Notifying(rules, Path(settings.home) / memory, sender, source.groups, registry, beat)
+    thread = Notifying(rules, Path(settings.home) / memory, sender, lambda: source.model.groups_view(), registry, beat)
     thread.start()
     return thread
 

@@ -371,7 +371,7 @@ class ChangePages:
             Refused: there is no such group.
         """
         group_id = request.path_params["group_id"]
-        view = self._regions.source.group(group_id)
+        view = self._regions.model.group_view(group_id)
         if view is None:
             raise Refused(f"there is no group {group_id!r}; a group exists from its first member or setting on", 404)
         return view
