@@ -97,7 +97,7 @@ class FilterHolds:
         return taken
 
     def skip_below(self, offset: int) -> list[int]:
-        """Mark the holds below this offset as having skipped an arrival; return the numbers of newly marked ones."""
+        """Mark the holds below this offset: they skipped an arrival; return the numbers of those not marked before."""
         count = bisect_left(self.fresh, (offset,))
         skipping = self.fresh[:count]
         del self.fresh[:count]

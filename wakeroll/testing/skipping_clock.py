@@ -55,7 +55,7 @@ class SkippingClock:
                 self.idle.notify_all()
 
     def on_change(self) -> None:
-        """Note that the last rounds of push loops are outdated."""
+        """Note that the push loops have not seen the newest change yet."""
         self._log.note_change()
 
     def forget(self) -> bool:

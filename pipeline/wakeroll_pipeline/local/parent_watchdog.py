@@ -76,7 +76,7 @@ def _watch(child: "subprocess.Popen[bytes]", signals: int, grace_s: float) -> No
 
 
 def _sweep(group: int, grace_s: float) -> None:
-    """Wait for the rest of the child's process group; kill it after the grace period, or on "k"."""
+    """Wait for the rest of the child's process group; kill it after the grace period, or when "k" is received."""
     sources, deadline = [LEASH], time.monotonic() + grace_s
     while time.monotonic() < deadline:
         _reap()

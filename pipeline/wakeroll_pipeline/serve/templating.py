@@ -109,7 +109,7 @@ def stopped(text: str) -> str:
 
 
 def colour(client_id: str, clients: dict[str, int]) -> str:
-    """Return the class of a client's colour: by its place among the members, else by its name."""
+    """Return the CSS class of a client's colour: by its place in `clients`, or by its name if it is not a member."""
     if not client_id:
         return "o-none"
     place = clients.get(client_id)

@@ -29,8 +29,8 @@ FORMER_WORDS: Mapping[type[Struct], Mapping[str, Mapping[str, str]]] = {
     AssignmentRow: {"how": {"replaced": "removed"}},
     Fenced: {"reason": {"replaced": "duplicate"}},
 }
-"""Declaration -> field -> value of an earlier version, which older rows still have -> a value of this version without
-further rules in the model."""
+"""Declaration -> field -> value that only rows of an earlier version have -> value of this version by whose rules such
+rows are checked."""
 
 _FOUND_OTHERWISE = (
     # By `decisions.json`, which reads the JSON of each row, and `decisions.header`, which compares it with the columns.
