@@ -165,7 +165,7 @@ def _variables(text: str | None) -> Mapping[str, Any]:
     """Return the variables of `--vars`.
 
     Raises:
-        InvalidUsage: the text is no JSON object.
+        InvalidUsage: the text is not a JSON object.
     """
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, Any])
