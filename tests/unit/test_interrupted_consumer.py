@@ -6,6 +6,7 @@ calls the interrupted method again. `INTERRUPTS_STEP=1` interrupts at every line
 
 import gc
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ from confluent_kafka import Message
 from tests.support.interrupts import Interrupt, Interrupted, at_every_line
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
+from wakeroll.held_locks import free
 from wakeroll.testing import MemoryBroker
 from wakeroll_model.queue import Queue
 
@@ -246,3 +248,12 @@ def test_fetch(broker):
                     assert fetched == ([], MESSAGES)
                 except Interrupt:
                     fetched = None
+
+
+def test_an_interrupt_leaves_no_exception_to_the_tests_behind_it():
+    """One that a `with` block suppresses would be named as the reason of every later failure in this process."""
+    for interrupted in at_every_line(1):
+        with suppress(Interrupt):
+            interrupted.call(free, threading.RLock())
+
+        assert sys.exc_info() == (None, None, None), interrupted.where
