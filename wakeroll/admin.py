@@ -346,14 +346,16 @@ class Admin:
         event = _configure(argument_checks.group_id_of(group_id), this_user() if by is None else by, settings)
         if isinstance(event.strategy, str) and not allow_unknown_strategy:
             argument_checks.require_strategy(event.strategy, argument_checks.ALLOW_UNKNOWN)
+        slices = event.slices or {}
+        cuts = max(slices.values(), default=1) > 1
         with self._answering():
-            if event.slices:
-                _refuse_slices(event.slices, group_id, self._history(group_id))
+            if cuts:  # only the decisions, from the first one on, tell which topics the members have
+                _refuse_slices(slices, group_id, self._history(group_id))
             log = self._log(group_id)
             log.from_now_on()
             done = await_target(log, self._append(event), timeout)
         is_noted = any(note.startswith(SLICES_NOTE) for note in done.notes)
-        if event.slices and max(event.slices.values()) > 1 and not is_noted:
+        if cuts and not is_noted:
             raise RequestRefused(
                 f"nothing is cut into slices: the shard of group {group_id!r} is below feature level 5, and ignores "
                 "`slices`; `wakeroll upgrade` shows the levels and raises them",
@@ -723,7 +725,7 @@ def _refuse_slices(slices: Mapping[str, int], group_id: str, history: History) -
         InvalidUsage: the members broadcast, or have no queue of a topic.
     """
     topics = sorted(topic for topic, number in slices.items() if number > 1)
-    if not topics or not history.members:
+    if not history.members:
         return
     if history.mode == "broadcasting":
         raise InvalidUsage(

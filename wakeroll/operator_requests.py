@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -28,7 +28,7 @@ from wakeroll_model.events import Request, Reset
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.signing import Key
-from wakeroll_model.slices import MOST
+from wakeroll_model.slices import sizes
 
 _encode = msgspec.json.Encoder().encode
 
@@ -63,19 +63,11 @@ class ResetOutcome:
         of offsets. If only one queue is reset, the offsets of clients that left may be missing.
         """
         if not self.is_broadcasting:
-            found, wanted = _sizes(queue for queue, _ in self.offsets), _sizes(queues)
+            found, wanted = sizes(queue for queue, _ in self.offsets), sizes(queues)
             return all(found[whole] >= size for whole, size in wanted.items())
         counts = Counter(queue for queue, _ in self.offsets)
         least = max(self.rebalance.clients, 1)
         return len(counts) == len(queues) and len(set(counts.values())) == 1 and min(counts.values()) >= least
-
-
-def _sizes(queues: Iterable[Queue]) -> Counter[Queue]:
-    """Return the sum of these queues' parts of each partition, of which a whole partition has `MOST`; none overlap."""
-    sizes = Counter[Queue]()
-    for queue in queues:
-        sizes[queue.whole] += MOST // queue.slices
-    return sizes
 
 
 def append(connection: Connection, consumer: Consumer, event: Request, signing_key: Key, timeout: float) -> Cause:

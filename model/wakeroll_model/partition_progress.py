@@ -11,7 +11,7 @@
 from collections.abc import Iterator
 
 from wakeroll_model.queue import Queue
-from wakeroll_model.slices import MOST, overlapping
+from wakeroll_model.slices import MOST, overlapping, sizes
 
 _NUMBERS = tuple(2**bits for bits in range(MOST.bit_length()))
 
@@ -26,7 +26,7 @@ class PartitionProgress:
     @property
     def is_covered(self) -> bool:
         """Whether all messages of the partition are in a queue that has a committed offset."""
-        return sum(MOST // queue.slices for queue in self.offsets) == MOST
+        return sizes(self.offsets).total() == MOST
 
     @property
     def lowest(self) -> int | None:

@@ -8,6 +8,7 @@ message in common.
 """
 
 from binascii import crc32
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from wakeroll_model.queue import Queue
@@ -48,6 +49,14 @@ def overlapping(queue: Queue, numbers: Iterable[int]) -> Iterator[Queue]:
             yield from cut(queue, number)
         elif number < queue.slices:
             yield container(queue, number)
+
+
+def sizes(queues: Iterable[Queue]) -> Counter[Queue]:
+    """Return how much of each partition these queues are, which do not overlap: a whole one counts `MOST`."""
+    found = Counter[Queue]()
+    for queue in queues:
+        found[queue.whole] += MOST // queue.slices
+    return found
 
 
 def key_of_offset(offset: int) -> bytes:

@@ -141,7 +141,7 @@ def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
         took_ms=assigned[-1].at_ms - begin_ms if assigned else 0,
         unassigned=targets[-1].unassigned if targets else [],
         unassigned_count=targets[-1].unassigned_count if targets else 0,
-        notes=[*(targets[-1].notes if targets else []), *notes, *_of_pinned(then, change), *play.notes],
+        notes=[*(_of_target(targets[-1], change) if targets else []), *notes, *_of_pinned(then, change), *play.notes],
         is_calm=play.is_calm,
     )
 
@@ -176,6 +176,13 @@ def _moved(now: Mapping[Queue, str], then: Mapping[Queue, str]) -> list[Queue]:
             if then.get(other, owner) != owner:
                 moved.add(max(queue, other, key=lambda one: one.slices))
     return sorted(moved)
+
+
+def _of_target(target: Rebalance, change: Variation) -> list[str]:
+    """Return the notes of a target, except for one that only repeats the change: which topics are cut."""
+    numbers: Mapping[str, int] = change.settings.get("slices", {})
+    named = slicing.NOTE + ", ".join(f"{topic} {number}" for topic, number in sorted(numbers.items()) if number > 1)
+    return [note for note in target.notes if note != named]
 
 
 def _of_pinned(then: Situation, change: Variation) -> list[str]:

@@ -12,6 +12,7 @@ from tests.support.ledgers import a_day
 from tests.support.systems.web_site import served
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.events import Reset, ResetOffset
+from wakeroll_model.feature_levels import NEWEST
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.settings import Settings
 
@@ -26,6 +27,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a page that shows tables; no broker runs."""
     home = tmp_path_factory.mktemp("it's a home")
     story = a_day()
+    story.raise_level(NEWEST)
     offsets = [ResetOffset(queue=Queue("orders", "", 0), offset=7)]
     story.append(Reset(request_id="r1", group_id="billing", offsets=offsets, by="<b>mia</b>"))
     story.pass_seconds(3)
@@ -215,6 +217,23 @@ def test_what_if_predicts_from_the_form_of_the_group(page_of):
     page.get_by_label("Without members").fill("c9")
     page.get_by_role("button", name="Predict").click()
     expect(page.get_by_role("alert").filter(has_text="no client 'c9' in billing")).to_be_visible()
+
+
+def test_what_if_predicts_slices_from_the_same_form(page_of):
+    """As the command does: who has which part, and how many members read a partition."""
+    page = page_of("/groups/billing")
+    page.get_by_label("Slices of topics").fill("orders=3")
+    page.get_by_role("button", name="Predict").click()
+    expect(page.get_by_role("alert").filter(has_text="orders is 3; it must be a power of two")).to_be_visible()
+    page.get_by_label("Slices of topics").fill("orders=2")
+    page.get_by_label("More members").fill("1")
+    page.get_by_role("button", name="Predict").click()
+
+    expect(page.locator(".sums")).to_contain_text("orders in 2 slices, 1 more")
+    expect(page.locator(".sums tbody tr", has_text="Readers")).to_contain_text("members read a partition, at most")
+    expect(page.locator(".sums tbody tr", has_text="new-1")).to_contain_text("10 queues")
+    expect(page.get_by_role("row", name="orders-7/1of2")).to_be_visible()
+    expect(page.get_by_label("Slices of topics")).to_have_value("orders=2")
 
 
 def test_names_in_events_are_text(page_of):

@@ -12,9 +12,9 @@ from collections import Counter
 
 from tests.support.simulation.groups.group_simulation import GROUPS, SLICES
 from tests.support.simulation.polling.polling_simulation import POLLING
-from tests.support.simulation.ring.ring_simulation import RING
+from tests.support.simulation.ring.ring_simulation import RING, SLICED_RING
 
-SIMULATIONS = {"groups": GROUPS, "slices": SLICES, "polling": POLLING, "ring": RING}
+SIMULATIONS = {"groups": GROUPS, "slices": SLICES, "polling": POLLING, "ring": RING, "sliced ring": SLICED_RING}
 
 
 def main() -> int:

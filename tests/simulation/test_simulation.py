@@ -16,6 +16,8 @@ SLICED = 10
 """Worlds in which partitions are cut into slices, whose number changes; `make simulate` runs more, with every fault."""
 FOUND = (1959, 3200, 4710, 8149, 8413, 8415, 8437, 8651)
 """Seeds in which a rule was broken once, by the core or in the eyes of a checker."""
+FOUND_IN_SLICES = (681, 715)
+"""The same, of worlds in which partitions are cut into slices."""
 FOUND_IN_OUTAGES = (20, 100, 117, 120, 152)
 """The same, of those outages: messages were skipped (20, 100, 152), or a checker was wrong."""
 MATCHED_IN_OUTAGES = (0, 1, 2, 11)
@@ -64,6 +66,7 @@ def test_messages_of_a_key_are_handled_once_and_in_order_while_the_number_of_sli
         plan = SLICES.draw(seed, **{**CUT, "only": (*CUT["only"], "reset", "kill", "loss", "outage", "slow")})
         found = SLICES.broken(SLICES.world(plan).run())
         assert not found, SLICES.tell(SLICES.shrink(plan, found[0].rule))
+    run_worlds(SLICES.live, 0, FOUND_IN_SLICES)
 
 
 def test_a_seed_is_a_world_whatever_the_hash_seed():

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -11,10 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.support.spark_tables import append
-from tests.support.systems.deployment import Log, cut, deploy, make_again, replayed, told, written
+from tests.support.systems.deployment import Log, cut, decided, deploy, make_again, replayed, told, written
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.config import ERA_EPOCHS
+from wakeroll_model.feature_levels import NEWEST
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_model.shard_state import READABLE
 from wakeroll_pipeline.jobs import coordinate, record
@@ -54,19 +56,40 @@ def stop(queries: list[StreamingQuery]) -> None:
         query.stop()
 
 
-def share(log: Log, settings: Settings, queries: list[StreamingQuery], expected: dict[str, list[int]]) -> None:
-    """Let time pass until each member of `billing` has been told these queues; each answers what it was told."""
-    members = [("billing", client_id) for client_id in expected]
+def share(
+    log: Log,
+    settings: Settings,
+    queries: list[StreamingQuery],
+    expected: dict[str, list[int]],
+    group_id: str = "billing",
+    **more: object,
+) -> None:
+    """Let time pass until each member of a group has been told these queues; each answers what it was told."""
+    members = [(group_id, client_id) for client_id in expected]
 
     def told_so() -> bool:
         log.tick()
         queries[0].processAllAvailable()
-        log.answer(settings, members)
+        log.answer(settings, members, **more)
         queries[0].processAllAvailable()
         found = told(settings)
         return all(found.get(member) == expected[member[1]] for member in members)
 
     wait_until(told_so, "each member has its assignment", patience_s=PATIENCE_WITH_SPARK_S)
+
+
+def commit_slices(log: Log, client_id: str, epoch: int, offsets: dict[tuple[int, int], int]) -> None:
+    """Let a member of `audit` commit an offset for each of these slices of two: (partition, slice) -> offset."""
+    committed = [
+        {"queue": {"topic": "orders", "broker": "", "queue_id": number, "slices": 2, "slice": part}, "offset": offset}
+        for (number, part), offset in offsets.items()
+    ]
+    log.group("audit", type="commit", epoch=epoch, offsets=committed, client_id=client_id, instance_id=f"{client_id}-1")
+
+
+def newest_assignment(settings: Settings, client_id: str) -> dict[str, Any]:
+    """Return what a client was told last."""
+    return [one for one in decided(settings) if one["kind"] == "assignment" and one["client_id"] == client_id][-1]
 
 
 def eras(spark: SparkSession) -> dict[str, set[str]]:
@@ -87,14 +110,25 @@ def assert_replayed(spark: SparkSession, settings: Settings) -> None:
 
 
 def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings, tmp_path, monkeypatch):
-    """Epochs, owners and identities continue from the snapshot; what is decided again is the same, and skipped."""
+    """Epochs, owners and identities continue from the snapshot; what is decided again is the same, and skipped.
+
+    So do the slices of the group `audit`: what was committed of them before the snapshot, and between it and the loss.
+    """
     log = Log(settings)
     queries = start(spark, settings)
+    log.level(NEWEST)
     log.tick()
     log.route(4)
     log.beat("billing", "a")
     share(log, settings, queries, {"a": [0, 1, 2, 3]})
+    log.configure("audit", slices={"orders": 2}, session_timeout_ms=1_800_000)
+    log.beat("audit", "x", slice_by="")
+    share(log, settings, queries, {"x": [0, 0, 1, 1, 2, 2, 3, 3]}, "audit", slice_by="")
+    epoch_of_x = newest_assignment(settings, "x")["epoch"]
+    commit_slices(log, "x", epoch_of_x, {(0, 0): 7, (0, 1): 9, (1, 0): 20})
+    queries[0].processAllAvailable()
     assert SnapshotWriter(spark, settings).take(settings).shards == 8
+    commit_slices(log, "x", epoch_of_x, {(0, 1): 30, (1, 1): 10})
     log.beat("billing", "b")
     share(log, settings, queries, {"a": [0, 1], "b": [2, 3]})
     stop(queries)
@@ -116,10 +150,17 @@ def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings, tmp_path, mo
     queries = start(spark, settings)
     log.beat("billing", "c")
     share(log, settings, queries, {"a": [0, 1], "b": [2], "c": [3]})
+    log.configure("audit", slices={"orders": 1})
+    share(log, settings, queries, {"x": [0, 1, 2, 3]}, "audit", slice_by="")
     stop(queries)
     open_views(spark, settings.warehouse)
     after = written(spark)
+    starts = {one["queue"]["queue_id"]: one["start"] for one in newest_assignment(settings, "x")["queues"]}
+    offsets = spark.sql("select queue_id, slice, committed_offset from current_offsets where group_id = 'audit'")
 
+    assert sorted(tuple(row) for row in offsets.collect()) == [(0, None, 7), (1, None, 10)]
+    assert starts[0] == {"offset": 7, "done": [{"slices": 2, "slice": 1, "offset": 30}]}
+    assert starts[1] == {"offset": 10, "done": [{"slices": 2, "slice": 0, "offset": 20}]}
     assert [plan.is_new_era for plan in restored.plans.values()] == [False] * 8
     assert set(before) < set(after)
     assert eras(spark) == {"groups": {"1"}}

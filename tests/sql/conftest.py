@@ -16,6 +16,7 @@ from wakeroll_model.rows import CHAINED
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.proven_rows import chain_of
+from wakeroll_pipeline.questions import marts
 
 PARTITIONS = 8
 """Of the deployment at the end of the story."""
@@ -45,6 +46,20 @@ def line(sound: Path) -> str:
     with duck_ledger(sound / "warehouse") as ledger:
         heads = [chain_of(ledger, table).head for table in CHAINED]
     return text_of_heads(head for head in heads if head is not None)
+
+
+@pytest.fixture(scope="module")
+def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the tables of the ledger that a module names as `LEDGER`, in a folder with a space in its name."""
+    home = tmp_path_factory.mktemp("my marts")
+    shutil.copytree(request.getfixturevalue(request.module.LEDGER), home / "warehouse")
+    return home
+
+
+@pytest.fixture(scope="module")
+def built(home: Path) -> list[marts.BuildResult]:
+    """What became of each model and test in DuckDB; `test_two_engines.py` compares the marts with those of Spark."""
+    return marts.build(home / "warehouse", home / "logs")
 
 
 class Said(NamedTuple):

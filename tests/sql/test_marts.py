@@ -41,21 +41,9 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 QUESTIONS = ROOT / "docs" / "questions.md"
 
+LEDGER = "day"
+
 Ask = Callable[[str], list[tuple[Any, ...]]]
-
-
-@pytest.fixture(scope="module")
-def home(day: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with the day's tables, in a folder with a space in its name."""
-    home = tmp_path_factory.mktemp("my marts")
-    shutil.copytree(day, home / "warehouse")
-    return home
-
-
-@pytest.fixture(scope="module")
-def built(home: Path) -> list[marts.BuildResult]:
-    """What became of each model and test in DuckDB; `test_two_engines.py` compares the marts with those of Spark."""
-    return marts.build(home / "warehouse", home / "logs")
 
 
 def opened(engine: SparkSession, warehouse: Path) -> SparkSession:

@@ -1,7 +1,6 @@
 """Marts and rules of SQL, while a topic is cut into slices: each slice is a queue, and sums take a partition once."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,17 +9,7 @@ import pytest
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.questions import marts
 
-
-@pytest.fixture(scope="module")
-def home(sliced: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("sliced marts")
-    shutil.copytree(sliced, home / "warehouse")
-    return home
-
-
-@pytest.fixture(scope="module")
-def built(home: Path) -> list[marts.BuildResult]:
-    return marts.build(home / "warehouse", home / "logs")
+LEDGER = "sliced"
 
 
 @pytest.fixture(scope="module")

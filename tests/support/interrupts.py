@@ -36,7 +36,7 @@ class Interrupted:
         before = sys.gettrace()  # that of `make coverage`, which would see nothing of the later tests of this process
         sys.settrace(self._trace)
         try:
-            return function(*arguments, **named)
+            return next(_apart(function, arguments, named))
         finally:
             sys.settrace(before)
 
@@ -49,6 +49,15 @@ class Interrupted:
                 sys.settrace(None)
                 raise Interrupt(self.where)
         return self._trace
+
+
+def _apart(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Iterator[Any]:
+    """Yield the result of a call in a generator, which has handled exceptions of its own.
+
+    Where a ``with`` block has suppressed an exception, no signal handler runs, but a trace function does. If it raises
+    there, the suppressed exception stays the handled one of the thread, and becomes the context of all later ones.
+    """
+    yield function(*arguments, **named)
 
 
 def _is_in_the_broker(frame: FrameType | None) -> bool:

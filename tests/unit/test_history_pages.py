@@ -188,6 +188,10 @@ class Stream:
         ("/groups/billing/what-if?remove=c9", 400, "no client 'c9' in billing"),
         ("/groups/billing/what-if?queues=orders", 400, "queues is 'orders'; it must be TOPIC=N"),
         ("/groups/billing/what-if?queues=orders%3D99999", 400, "at most 10000 are simulated"),
+        ("/groups/billing/what-if?slices=orders", 400, "slices is 'orders'; it must be TOPIC=N, such as orders=8"),
+        ("/groups/billing/what-if?slices=orders%3D3", 400, "slices: orders is 3; it must be a power of two from 1 to"),
+        ("/groups/billing/what-if?slices=orders%3D2+orders%3D4", 400, "slices names the topic orders twice"),
+        ("/groups/billing/what-if?slices=orders%3D8", 400, "slices need feature level 5, and the shard of billing"),
     ],
 )
 def test_a_question_without_an_answer_gets_its_reason(site, path, status, sentence):
@@ -312,7 +316,7 @@ def test_several_strategies_are_compared(site):
 
 def test_a_change_must_be_named(site):
     assert get(f"{site}/api/groups/billing/what-if") == (
-        400, '{"error":"no change is named; use at least one of strategy, add, remove, queues"}',
+        400, '{"error":"no change is named; use at least one of strategy, add, remove, queues, slices"}',
     )  # fmt: skip
     assert get(f"{site}/groups/billing/what-if")[0] == 200
 

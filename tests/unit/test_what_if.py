@@ -246,6 +246,19 @@ def test_slices_are_predicted_as_they_then_come(strategy, number):
     assert sorted(back.then.owners) == [Queue("orders", "", 0), Queue("orders", "", 1)]
 
 
+def test_a_note_does_not_repeat_the_change():
+    """Its title has the topics that it cuts; others that are cut already are named."""
+    story = Story()
+    story.raise_level(NEWEST)
+    story.route("orders", 2, ends=100)
+    story.configure("billing", slices={"returns": 2})
+    story.pass_seconds(5)
+    shard = shard_of(story)
+
+    for slices, notes in (({"orders": 8, "returns": 1}, []), ({"orders": 8}, ["slices: orders 8, returns 2"])):
+        assert predict(shard, "billing", Variation(settings={"slices": slices})).notes == notes
+
+
 def test_what_slices_need_is_said():
     """A level that knows them; and of members that have not told, it is assumed that they will."""
     story = three_of()

@@ -23,6 +23,7 @@ from wakeroll_pipeline.questions.what_if_answers import (
     document_of,
     not_known,
     notes_of,
+    readers_in_words,
     topic_queues,
     words_of,
 )
@@ -169,9 +170,8 @@ def _sums(situation: Situation, answer: Prediction | None = None) -> dict[str, s
         "queues": f"{len(situation.owners)}, {len(situation.unowned)} unowned",
         "spread": str(situation.spread),
     }
-    if any(queue.slices > 1 for queue in (*situation.owners, *situation.unowned)):
-        most = max(situation.readers.values(), default=0)
-        sums["readers"] = f"{situation.amplification:.1f} members read a partition, at most {most}"
+    if readers := readers_in_words(situation):
+        sums["readers"] = readers
     if answer is not None:
         sums["moved"] = f"{len(answer.moved)} queues"
         sums["hand-overs"] = f"{len(answer.handovers)}, the last one after {answer.took_ms / 1_000:.1f} s"

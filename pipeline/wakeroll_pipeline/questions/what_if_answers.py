@@ -54,6 +54,14 @@ def words_of(change: Variation) -> str:
     return ", ".join(words)
 
 
+def readers_in_words(situation: Situation) -> str:
+    """Return how many members read a partition; empty if no partition is cut into slices."""
+    if all(queue.slices == 1 for queue in (*situation.owners, *situation.unowned)):
+        return ""
+    most = max(situation.readers.values(), default=0)
+    return f"{situation.amplification:.1f} members read a partition, at most {most}"
+
+
 def not_known(group_id: str) -> str:
     """Return the sentence about a group whose state is still being restored from the log."""
     return (

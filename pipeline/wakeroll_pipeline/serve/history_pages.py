@@ -193,7 +193,7 @@ class HistoryPages:
         """Return the prediction of a change."""
         views, query = await self._pages.views(request), _what_if_query(request)
         if query.is_empty:
-            raise NoAnswer("no change is named; use at least one of strategy, add, remove, queues")
+            raise NoAnswer("no change is named; use at least one of strategy, add, remove, queues, slices")
         found = await self._what_if(views, request.path_params["group_id"], query)
         return json_answer(document_of(found.at_ms, found.answers))
 

@@ -7,9 +7,10 @@ from msgspec import Struct
 from starlette.datastructures import QueryParams
 
 from wakeroll.errors import InvalidUsage
+from wakeroll.topic_slices import slices_in
 from wakeroll_model.strategies.registry import STRATEGIES
 from wakeroll_model.what_if import Prediction, Situation, Variation
-from wakeroll_pipeline.questions.what_if_answers import alternatives, topic_queues
+from wakeroll_pipeline.questions.what_if_answers import alternatives, readers_in_words, topic_queues
 
 MOST_ADDED = 1_000
 MOST_QUEUES = 10_000
@@ -26,11 +27,13 @@ class WhatIfQuery(Struct, frozen=True, kw_only=True):
     remove: Sequence[str] = ()
     queues: str = ""
     """Texts like ``orders=12``, separated by spaces or commas."""
+    slices: str = ""
+    """Texts like ``orders=8``, separated by spaces or commas."""
 
     @property
     def is_empty(self) -> bool:
         """Whether no change is named."""
-        return not (self.strategies or self.add or self.remove or self.queues)
+        return not (self.strategies or self.add or self.remove or self.queues or self.slices)
 
     def changes(self) -> list[Variation]:
         """Return the alternatives: one per strategy, or one.
@@ -43,13 +46,17 @@ class WhatIfQuery(Struct, frozen=True, kw_only=True):
             raise InvalidUsage(
                 f"queues of {too_many[0]!r} are {grown[too_many[0]]}; at most {MOST_QUEUES} are simulated"
             )
-        return alternatives(Variation(add=self.add, remove=self.remove, queues=grown), self.strategies)
+        cut = slices_in("slices", self.slices.replace(",", " ").split())
+        settings = {"slices": cut} if cut else {}
+        change = Variation(settings=settings, add=self.add, remove=self.remove, queues=grown)
+        return alternatives(change, self.strategies)
 
     def params(self) -> list[tuple[str, str]]:
         """Return the fields as parameters of an address."""
         pairs = [("strategy", one) for one in self.strategies] + [("remove", one) for one in self.remove]
         pairs += [("add", str(self.add))] if self.add else []
-        return pairs + ([("queues", self.queues)] if self.queues else [])
+        texts = (("queues", self.queues), ("slices", self.slices))
+        return pairs + [(name, text) for name, text in texts if text]
 
 
 def what_if_query(params: QueryParams) -> WhatIfQuery:
@@ -70,6 +77,7 @@ def what_if_query(params: QueryParams) -> WhatIfQuery:
         add=int(add),
         remove=list(dict.fromkeys(remove)),
         queues=params.get("queues", "").strip()[:1_000],
+        slices=params.get("slices", "").strip()[:1_000],
     )
 
 
@@ -97,6 +105,8 @@ class Column(Struct, frozen=True, kw_only=True):
     queues: int
     unowned: int
     spread: int
+    readers: str = ""
+    """How many members read a partition, in words; empty if no partition is cut."""
     moved: int | None = None
     handovers: int | None = None
     took_ms: int | None = None
@@ -159,4 +169,5 @@ def _sums(situation: Situation) -> dict[str, Any]:
         "queues": len(situation.owners),
         "unowned": len(situation.unowned),
         "spread": situation.spread,
+        "readers": readers_in_words(situation),
     }

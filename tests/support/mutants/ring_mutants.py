@@ -12,6 +12,15 @@ DEPLOYMENT = {
 }
 """The first members subscribe with the tag `paid`, members that join later with `refunded`."""
 
+CUT = {
+    "is_sliced": True,
+    "is_rough": False,
+    "kinds": ("run",),
+    "members": 3,
+    "only": ("cut into slices", "produce", "join"),
+}
+"""Members join, and the number of slices changes; nothing may be repeated."""
+
 MUTANTS = (
     Mutant(
         name="a put back message is skipped",
@@ -185,6 +194,38 @@ MUTANTS = (
         old='                self._holding.keep_committed(None if "" in new else new)\n',
         new="",
         world=DEPLOYMENT,
+    ),
+    Mutant(
+        name="a new slice does not wait for the former ones",
+        rule="no two members have messages of a slice, whatever the number of slices was",
+        module="handover",
+        old="        if group.sliced and slicing.owned_in_part(group, queue) is not None:",
+        new="        if False:",
+        world=CUT,
+    ),
+    Mutant(
+        name="the furthest offset counts for a new slice",
+        rule="a new slice starts at the lowest offset of those that it comes from",
+        module="slicing",
+        old="    lowest = min(offsets,",
+        new="    lowest = max(offsets,",
+        world=CUT,
+    ),
+    Mutant(
+        name="what former slices have done is not sent",
+        rule="a change of the number of slices repeats nothing",
+        module="clustering_offsets",
+        old="            done=group.done.get(queue, ()),",
+        new="            done=(),",
+        world={**CUT, "messages": 300},
+    ),
+    Mutant(
+        name="messages of a key are in any lane",
+        rule="messages of a key are handled one after the other, in order of offset",
+        module="wakeroll.push.queue_work",
+        old="            lanes[None if key is None else hash(key) % count].append(message)",
+        new="            lanes[(message.offset() or 0) % count].append(message)",
+        world=CUT,
     ),
     Mutant(
         name="a member of a broadcasting group starts where another one has read to",

@@ -82,6 +82,14 @@ class Log:
         event = {"group_id": group_id, "type": "configure", **settings}
         self.raw(self.signed("operator", json.dumps(event).encode(), group_id.encode()), key=group_id)
 
+    def level(self, level: int) -> None:
+        """Append the feature level to every control partition, signed by an operator."""
+        for topic in self._topics.control:
+            value = json.dumps({"type": "level", "level": level}).encode()
+            for partition in range(self._partitions):
+                self.send(topic, self._sign("operator", topic, partition, None, value), partition=partition)
+        self.flush()
+
     def signed(self, role: Role, value: bytes, key: bytes | None, partition: int | None = None) -> bytes:
         """Sign a value for a partition of the groups' topic, that of its key if none is named."""
         home = partition_of(key or b"", self._partitions) if partition is None else partition

@@ -35,6 +35,10 @@ ROUGH = (
 )
 """Steps that break something, or that an operator makes."""
 ENABLED = (*GRACEFUL, *ROUGH)
+SLICED_GRACEFUL = ("cut into slices",)
+SLICED_ROUGH = ("cut into slices", "seek")
+"""Steps that are added in worlds with slices, or in those that break something."""
+SLICED = SLICED_ROUGH
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,13 @@ class RingPlan:
     """How long a batch of the coordinator takes (s)."""
     faults: tuple[Step, ...]
     """The steps, in order."""
+    is_sliced: bool = False
+    """Whether an operator cuts topics into slices."""
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        """Keys of the messages; of eight slices, these are of five."""
+        return [None, *(bytes([number]) for number in (b"abcdefghij" if self.is_sliced else b"abcd"))]
 
     def without(self, *faults: object) -> "RingPlan":
         """Return the plan without these steps."""
@@ -204,6 +215,20 @@ def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
             others = [tags for tags in ((), ("paid",), ("refunded",), ("paid", "refunded")) if tags != group.tags]
             groups[at] = replace(group, later_tags=deployments.choice(others))
     plan = replace(plan, groups=tuple(groups), faults=_with_changes(seed, plan.faults, groups, only))
+    cuts = Random(f"slices {seed}")  # of its own, so that the other steps of a seed stay the same
     own = {name: value for name, value in given.items() if name in RingPlan.__dataclass_fields__}
+    known = tuple(name for name in (SLICED_ROUGH if is_rough else SLICED_GRACEFUL) if not only or name in only)
+    if known and own.setdefault("is_sliced", cuts.random() < 0.3):
+        plan = replace(plan, faults=_with_slices(plan.faults, cuts, known))
     of_groups = {name: value for name, value in given.items() if name not in own}
     return replace(plan, **own, groups=tuple(replace(one, **of_groups) for one in plan.groups))
+
+
+def _with_slices(steps: tuple[Step, ...], rng: Random, names: tuple[str, ...]) -> tuple[Step, ...]:
+    """Return the steps with changes of the number of slices among them, of which the first one is early."""
+    found = list(steps)
+    found.insert(rng.randrange(2), Step(rng.choice([0.0, 2.0, 12.0]), names[0], rng.getrandbits(32)))
+    for _ in range(rng.choice([1, 2, 4])):
+        step = Step(rng.choice([0.0, 0.3, 2.0, 12.0]), rng.choice(names), rng.getrandbits(32))
+        found.insert(rng.randrange(len(found) + 1), step)
+    return tuple(found)

@@ -266,7 +266,7 @@ class ConsumerProcess(Process):
     def begin(self, batch: list[Message]) -> Call:
         """Note that a batch is in hand."""
         queue = Queue(batch[0].topic() or "", "", batch[0].partition() or 0)
-        return self.world.truth.begin(self.name, self.audience, queue, batch)
+        return self.world.truth.begin(self.name, self.audience, queue, batch, in_turn=isinstance(self, RunProcess))
 
     def hang(self) -> None:
         """Take long, if that was drawn."""
@@ -353,6 +353,8 @@ class PollProcess(ConsumerProcess):
     def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", tags: tuple[str, ...]) -> None:
         super().__init__(world, name, group, tags)
         self.way = Random(f"{world.plan.seed} way of {name}").choice(["poll", "consume", "marks"])
+        self.seeks = False
+        """Whether it is to go back in one of its queues."""
         self._open: list[tuple[float, Call, Message]] = []
         """Messages at work, each with the time at which it is done."""
 
@@ -364,6 +366,7 @@ class PollProcess(ConsumerProcess):
         try:
             while not self.is_leaving:
                 try:
+                    self._seek(consumer)
                     turn(consumer)
                 except Interrupt as problem:
                     if self.style == "close":
@@ -375,6 +378,14 @@ class PollProcess(ConsumerProcess):
                 for _, call, _message in self._open:
                     self.world.truth.end(call, [])
             self._open = []
+
+    def _seek(self, consumer: Consumer) -> None:
+        """Go back in a queue or a slice, or in all slices of a partition, if that was drawn."""
+        queues = consumer.assignment() if self.seeks else []
+        if queues:
+            self.seeks = False
+            queue = self.rng.choice([self.rng.choice(queues), self.rng.choice(queues).whole])
+            consumer.seek(queue, self.rng.randint(0, consumer.position(queue)))
 
     def _poll(self, consumer: Consumer) -> None:
         rng = self.rng
@@ -579,7 +590,7 @@ class ProducerProcess(Process):
                     place = topic, message.partition() or 0, message.offset() or 0, value
                     self.world.truth.acknowledged.add(place)
 
-            key = rng.choice([None, b"a", b"b", b"c", b"d"])
+            key = rng.choice(self.world.plan.keys)
             producer.send(topic, value, key=key, tags=rng.choice(["paid", "refunded", ""]), on_delivery=note)
         timeout = rng.choice([1.0, 10.0])
         began_s = self.world.scheduler.now_s

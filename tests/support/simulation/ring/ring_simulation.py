@@ -1,10 +1,11 @@
 """The simulation of the ring: draws a world from a seed, runs it, and tells a failing one, made small."""
 
 from collections import Counter
+from typing import Any
 
 from tests.support.mutants.mutant import Mutant, alive
 from tests.support.simulation.frame.shrink import Trial, leave_out_faults
-from tests.support.simulation.ring.ring_plan import ENABLED, RingPlan, draw
+from tests.support.simulation.ring.ring_plan import ENABLED, SLICED, RingPlan, draw
 from tests.support.simulation.ring.ring_truth import Finding
 from tests.support.simulation.ring.ring_world import RingWorld
 
@@ -17,11 +18,14 @@ RUNS = 60
 class RingSimulation:
     """The same interface as the simulations of the core; see `frame.simulation.Simulation`."""
 
-    name = "the ring"
+    def __init__(self, name: str, **given: Any) -> None:
+        """Draw worlds with these fields of their plans; see `draw`."""
+        self.name = name
+        self._given = given
 
     def live(self, seed: int, happened: Counter[str]) -> str:
         """Run one world and count what happened; return the story if a claim does not hold, else nothing."""
-        world = RingWorld(draw(seed))
+        world = RingWorld(draw(seed, **self._given))
         found = self.finding(world)
         happened.update(world.happened)
         if found is None:
@@ -59,7 +63,7 @@ class RingSimulation:
     def coverage(self, happened: Counter[str], worlds: int) -> str:
         """Say how often what happened, in so many worlds."""
         lines = [f"{worlds} worlds of {self.name}, {happened['seconds']} s, {happened['switches']} switches of threads"]
-        return "\n".join(lines + [f"  {happened[name]:6d}  {name}" for name in ENABLED])
+        return "\n".join(lines + [f"  {happened[name]:6d}  {name}" for name in (*ENABLED, *SLICED, "topics cut")])
 
     def finds(self, mutant: Mutant, tries: int) -> bool:
         """Whether a claim finds a mutant in one of the first worlds."""
@@ -72,4 +76,5 @@ def rule_of(problem: AssertionError) -> str:
     return problem.rule if isinstance(problem, Finding) else ""
 
 
-RING = RingSimulation()
+RING = RingSimulation("the ring")
+SLICED_RING = RingSimulation("the ring, where topics are cut into slices", is_sliced=True)

@@ -216,7 +216,7 @@ def _reset(world: "RingWorld", rng: Random) -> str:
             world.say(f"   no reset: {problem}")
         else:
             wanted = {(one.queue, one.offset) for one in plan.offsets}
-            found = {(offset.queue, offset.offset) for offset in outcome.offsets.values()}
+            found = {(offset.queue.whole, offset.offset) for offset in outcome.offsets.values()}
             if wanted != found:
                 world.truth.find("reset", f"wanted {wanted}, and the answer has {found}")
             world.say(f"   the offsets are reset in epoch {outcome.rebalance.epoch}")
@@ -243,6 +243,35 @@ def _configure(world: "RingWorld", rng: Random) -> str:
 
     world.do("configure", work)
     return f"{group.group_id} by {strategy}"
+
+
+def _cut_into_slices(world: "RingWorld", rng: Random) -> str:
+    group = _group(world, rng)
+    topic, number = rng.choice(group.topics), rng.choice([1, 2, 4, 8])
+
+    def work(address: str) -> None:
+        try:
+            with Admin(address) as admin:
+                admin.configure(group.group_id, by="ring", slices={topic: number}, timeout=rng.choice([5.0, 30.0]))
+        except RequestUnanswered:
+            world.say("   the slices are recorded, and not answered")
+        except WakerollError as problem:
+            world.say(f"   no slices: {problem}")
+        else:
+            world.say(f"   {topic} is cut into {number}")
+            world.happened["topics cut"] += 1
+
+    world.do("slices", work)
+    return f"{topic} of {group.group_id} into {number}"
+
+
+def _seek(world: "RingWorld", rng: Random) -> str:
+    members = [member for member in world.members() if isinstance(member, PollProcess)]
+    if not members:
+        return ""
+    member = rng.choice(members)
+    member.seeks = True
+    return f"{member.name} goes back"
 
 
 def _letters(world: "RingWorld", rng: Random, how: str) -> str:
@@ -354,4 +383,6 @@ STEPS: dict[str, Do] = {
     "truncate": _truncate,
     "change the mode": _change_the_mode,
     "set the wall clock": _set_the_wall_clock,
+    "cut into slices": _cut_into_slices,
+    "seek": _seek,
 }

@@ -1,6 +1,7 @@
 """The true state of a world: what is in the log, what applications handled, and what must never be."""
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,10 +12,11 @@ from wakeroll.connection import Topics
 from wakeroll.headers import TAGS_HEADER, pairs_of, texts_of
 from wakeroll.origin import origin_of
 from wakeroll.testing.memory_log import Stored, message_of
-from wakeroll_model.decisions import BY_THE_LOG, AnyDecision, Assignment, Offset, OtherFilter
+from wakeroll_model.decisions import BY_THE_LOG, BY_THE_SLICES, AnyDecision, Assignment, Offset, OtherFilter
 from wakeroll_model.events import Commit, Heartbeat, Mode
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import dead_letter_topic_of, has_failed_messages, retry_topic_of
+from wakeroll_model.slices import cut, key_of_offset, slice_of
 
 Place = tuple[str, int, int, bytes]
 """Topic, partition and offset of a message where it was first delivered from, and its value: after a log has lost its
@@ -26,6 +28,8 @@ MOST_JOINS = 4
 JOINS_S = 8.0
 """A client joins no more often than `MOST_JOINS` times in this time (s)."""
 GROUPS = Topics().groups
+FINEST = 8
+"""Largest number of slices in a world: a message belongs to one of so many cells of its partition."""
 
 _decode_beat = msgspec.json.Decoder(Heartbeat).decode
 _decode_commit = msgspec.json.Decoder(Commit).decode
@@ -47,6 +51,10 @@ class Call:
     group_id: str
     queue: Queue
     places: list[Place]
+    cells: frozenset[Queue]
+    """Parts of the queue that its messages are in."""
+    keys: frozenset[bytes]
+    """Keys of its messages; none of messages of the retry topic, which have no order."""
     began_s: float
     frozen_until_s: float
     """Until when the process was frozen at the begin."""
@@ -80,8 +88,15 @@ class GroupTruth:
     highest: dict[Place, int] = field(default_factory=dict)
     """Place -> highest attempt that was ever in the retry topic."""
     skipped: dict[Queue, int] = field(default_factory=dict)
-    """Queue -> offset to which an operator has skipped."""
+    """Cell -> offset to which an operator has skipped."""
+    set_to: dict[Queue, int] = field(default_factory=dict)
+    """Cell -> offset that an operator has set last."""
     committed: dict[Queue, int] = field(default_factory=dict)
+    """Cell -> offset below which its messages are processed."""
+    in_order: dict[tuple[Queue, bytes], int] = field(default_factory=dict)
+    """Partition and key -> offset below which all messages of the key were handed out, or nobody wants them."""
+    begun: set[Place] = field(default_factory=set)
+    """Places of messages that were handed out at any time."""
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Client -> tags that it wants."""
     former_tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -109,8 +124,9 @@ class GroupTruth:
 class Truth:
     """Judges as the world goes on; the first finding ends it."""
 
-    def __init__(self, log: RingLog) -> None:
+    def __init__(self, log: RingLog, *, is_sliced: bool) -> None:
         self.log = log
+        self.is_sliced = is_sliced
         self.groups: dict[str, GroupTruth] = {}
         """By audience: those who share the messages. That is a group, or a member of a broadcasting group."""
         self.calls: list[Call] = []
@@ -126,8 +142,14 @@ class Truth:
         """Whether the coordinator has lost its state, which opens a window of the protocol."""
         self._lost: set[Place] = set()
         """Messages that the brokers have lost."""
+        self._truncated: set[Queue] = set()
+        """Partitions that have lost their tails."""
+        self._cells: dict[Place, Queue] = {}
+        """Place of a message -> the part of its partition that it is in."""
         self._seen: dict[str, int] = {}
         self._instances: set[str] = set()
+        self.newest_instance: dict[str, str] = {}
+        """Client -> its newest instance that is in the log."""
         self._joins: dict[str, list[float]] = defaultdict(list)
         log.listeners.append(self._stored)
 
@@ -143,19 +165,29 @@ class Truth:
             if client_id in group.tags:
                 group.former_tags[client_id], group.tags[client_id] = group.tags[client_id], tags
 
-    def begin(self, process: str, group_id: str, queue: Queue, messages: list[Message]) -> Call:
-        """Note that an application begins to handle messages of a queue."""
+    def begin(
+        self, process: str, group_id: str, queue: Queue, messages: list[Message], *, in_turn: bool = False
+    ) -> Call:
+        """Note that an application begins to handle messages of a queue.
+
+        `in_turn`: whether messages of a key must be handled one after the other, as `run` does.
+        """
         scheduler = self.log.scheduler
         now_s = scheduler.now_s
         group, places = self.groups[group_id], [place_of(message) for message in messages]
-        call = Call(process, group_id, queue, places, now_s, scheduler.frozen_until_s(process))
+        cells = frozenset(self.cell_of(queue, message) for message in messages)
+        is_ordered = not has_failed_messages(queue.topic)
+        keys = frozenset(_key_of(message) for message in messages if is_ordered and message.key() is not None)
+        call = Call(process, group_id, queue, places, cells, keys, now_s, scheduler.frozen_until_s(process))
         for message in messages:
             if not has_failed_messages(queue.topic) and not group.may_receive(process, message):
                 self.find("filter", f"{process} receives {place_of(message)}, which it does not want")
-        for other in self._others(call):
+        if is_ordered:
+            self._check_order(call, messages)
+        for other in self._others(call, in_turn):
             if not (self._is_excused(other, now_s) or self._is_excused(call, now_s) or self.overlaps_allowed):
                 self.find(
-                    "two readers",
+                    "two readers" if process != other.process else "two calls",
                     f"{process} begins {queue} {places}, and {other.process} handles {other.places} "
                     f"since {other.began_s:.2f} s",
                 )
@@ -183,12 +215,35 @@ class Truth:
         """Forget the calls of a process that was killed."""
         self.calls = [call for call in self.calls if call.process != process]
 
-    def _others(self, call: Call) -> list[Call]:
-        """Return the calls of other processes that have messages of the same queue."""
+    def _check_order(self, call: Call, messages: list[Message]) -> None:
+        """Judge whether all messages of a key that come before these ones have been handed out before."""
+        group, records = self.groups[call.group_id], self.log.topics[call.queue.topic][call.queue.queue_id].records
+        for message, place in zip(messages, call.places, strict=True):
+            group.begun.add(place)
+            if message.key() is None or group.is_deployed or call.queue in self._truncated:
+                continue  # there is no order, or not this one
+            key, offset = _key_of(message), place[2]
+            first = max(group.in_order.get((call.queue, key), 0), group.skipped.get(self._cells[place], 0))
+            for record in records[first:offset]:
+                before = message_of(call.queue.topic, call.queue.queue_id, record)
+                if record.key == key and not (
+                    place_of(before) in group.begun
+                    or record.offset < self.log.topics[call.queue.topic][call.queue.queue_id].first
+                    or not _is_wanted(before, group.tags[call.process])
+                ):
+                    self.find("order", f"{call.process} begins {place} before {place_of(before)}, of the key {key!r}")
+            group.in_order[call.queue, key] = max(first, offset + 1)
+
+    def _others(self, call: Call, in_turn: bool) -> list[Call]:
+        """Return the calls that have messages of the same queue or slice.
+
+        These are calls of other processes, and with `in_turn` those of this process that have messages of a key of it.
+        """
         return [
             other
             for other in self.calls
-            if (other.group_id, other.queue) == (call.group_id, call.queue) and other.process != call.process
+            if (other.group_id, other.queue) == (call.group_id, call.queue)
+            and ((in_turn and call.keys & other.keys) if other.process == call.process else call.cells & other.cells)
         ]
 
     def _is_excused(self, call: Call, now_s: float) -> bool:
@@ -223,29 +278,62 @@ class Truth:
             self.groups[decision.group_id].others[decision.client_id].append((decision.epoch, others))
 
     def _offset(self, decision: Offset, group: GroupTruth) -> None:
-        queue, offset = decision.queue, decision.offset
+        queue, offset, cells = decision.queue, decision.offset, self.cells(decision.queue)
+        before = {cell: group.committed.get(cell, 0) for cell in cells}
+        if decision.deleted:
+            return  # of a slice that others replace
+        if decision.reset_by == BY_THE_SLICES:
+            if offset > min(before.values()) and queue.whole not in self._truncated:
+                self.find("a new slice", f"{queue} begins at {offset}, and of {before} not all is processed")
+            return
         if decision.reset_by not in (None, BY_THE_LOG):
-            before = group.committed.get(queue, 0)
-            again = {*group.handled, *group.attempts, *group.dead}
-            for place in again:
-                if place[:2] == (queue.topic, queue.queue_id) and place[2] >= offset:
-                    for known in (group.handled, group.attempts, group.dead):
-                        known.pop(place, None)
-            if offset > before:
-                group.skipped[queue] = max(group.skipped.get(queue, 0), offset)
+            self._reset(decision, group, before)
         elif decision.reset_by is None:
-            partition = self.log.topics[queue.topic][queue.queue_id]
-            begin = max(group.committed.get(queue, 0), partition.first)
-            for record in partition.records[begin:offset]:
-                if record.leader_epoch > (decision.leader_epoch or 0):
-                    break  # the log has lost what was committed
-                if not self._may_pass(decision, group, record):
-                    self.find(
-                        "committed unhandled",
-                        f"{decision.client_id} commits {queue} at {offset}, and {record.offset} is not handled",
-                    )
-                    break
-        group.committed[queue] = offset
+            self._check_commit(decision, group, before)
+            if queue.whole not in self._truncated:
+                # An owner of several former slices commits what is true of all of them.
+                group.committed |= {cell: max(offset, known_offset) for cell, known_offset in before.items()}
+                return
+        group.committed |= dict.fromkeys(cells, offset)
+
+    def _reset(self, decision: Offset, group: GroupTruth, before: Mapping[Queue, int]) -> None:
+        """Note that an operator has set an offset: what was handled from there on must be handled again."""
+        offset = decision.offset
+        group.set_to |= dict.fromkeys(before, offset)
+        for place in {*group.handled, *group.attempts, *group.dead}:
+            if self._cells.get(place) in before and place[2] >= offset:
+                for known in (group.handled, group.attempts, group.dead):
+                    known.pop(place, None)
+        for cell, known_offset in before.items():
+            if offset > known_offset:
+                group.skipped[cell] = max(group.skipped.get(cell, 0), offset)
+
+    def _check_commit(self, decision: Offset, group: GroupTruth, before: Mapping[Queue, int]) -> None:
+        """Judge whether everything is handled that a member commits."""
+        queue, offset = decision.queue, decision.offset
+        partition = self.log.topics[queue.topic][queue.queue_id]
+        for record in partition.records[max(min(before.values()), partition.first) : offset]:
+            if record.leader_epoch > (decision.leader_epoch or 0):
+                return  # the log has lost what was committed
+            cell = self.cell_of(queue.whole, message_of(queue.topic, queue.queue_id, record))
+            if record.offset >= before.get(cell, offset) and not self._may_pass(decision, group, record):
+                self.find(
+                    "committed unhandled",
+                    f"{decision.client_id} commits {queue} at {offset}, and {record.offset} is not handled",
+                )
+                return
+
+    # --- parts of queues ---
+
+    def cells(self, queue: Queue) -> list[Queue]:
+        """Return the parts of a queue that no change of the number of slices divides; without slices, itself."""
+        is_cut = self.is_sliced and not has_failed_messages(queue.topic)
+        return cut(queue, FINEST) if is_cut else [queue]
+
+    def cell_of(self, queue: Queue, message: Message) -> Queue:
+        """Return the part of a whole queue that a message of it is in."""
+        cells = self.cells(queue)
+        return cells[slice_of(_key_of(message), len(cells))]
 
     def _may_pass(self, commit: Offset, group: GroupTruth, record: Stored) -> bool:
         """Return whether a member may commit beyond a record: it is ended, or no member wants it that it knows of."""
@@ -259,7 +347,8 @@ class Truth:
             return True  # the other members have offsets of their own
         known = [(epoch, others) for epoch, others in group.others[commit.client_id] if epoch <= commit.epoch]
         newest = max((epoch for epoch, _ in known), default=-1)
-        if any(epoch < newest and offset > record.offset for epoch, offset in group.sent[commit.client_id, queue]):
+        sent = group.sent[commit.client_id, self.cell_of(queue.whole, message)]
+        if any(epoch < newest and offset > record.offset for epoch, offset in sent):
             return True  # it had committed the record before it knew of a filter that wants it
         return not all(any(_matches(message, other) for other in others) for epoch, others in known if epoch == newest)
 
@@ -272,9 +361,22 @@ class Truth:
             bool(group.handled[place])
             or place in group.dead
             or group.attempts.get(place, 0) > origin.attempt
-            or origin.offset < group.skipped.get(origin.queue, 0)
-            or (message.offset() or 0) < group.skipped.get(queue, 0)
+            or origin.offset < group.skipped.get(self._cells[place], 0)
+            or (has_failed_messages(queue.topic) and (message.offset() or 0) < group.skipped.get(queue, 0))
         )
+
+    def may_stay_beyond(self, group_id: str, queue: Queue, offset: int) -> bool:
+        """Return whether an offset may be beyond the end of a log that has lost its tail, until there are messages.
+
+        An operator has set it: the observer of the world does not tell ends of queues, by which a coordinator would let
+        the owner go back. Or it is a slice that a reader of other slices got: it goes back by the next message's epoch.
+        """
+        group = self.groups.get(group_id)
+        if group is None or queue.whole not in self._truncated:
+            return False
+        is_beyond = offset > self.log.topics[queue.topic][queue.queue_id].end
+        is_set = all(group.set_to.get(cell) == offset for cell in self.cells(queue))
+        return is_beyond and (is_set or queue.slices > 1)
 
     # --- the log ---
 
@@ -283,9 +385,10 @@ class Truth:
             self._beaten(record.value or b"")
         if topic == GROUPS and b'"type":"commit"' in (record.value or b""):
             self._committed(_decode_commit(record.value or b""))
-        if not has_failed_messages(topic):
-            return
         message = message_of(topic, number, record)
+        if not has_failed_messages(topic):
+            self._cells[place_of(message)] = self.cell_of(Queue(topic, "", number), message)
+            return
         origin = origin_of(message)
         for group in self.groups.values():
             if group.client_id not in ("", origin.client_id):
@@ -305,8 +408,9 @@ class Truth:
         """Note a commit that is in the log, before it is decided."""
         for entry in commit.offsets:
             if commit.group_id in self.groups:
-                sent = self.groups[commit.group_id].sent[commit.client_id, entry.queue]
-                sent.append((commit.epoch, entry.offset))
+                for cell in self.cells(entry.queue):
+                    sent = self.groups[commit.group_id].sent[commit.client_id, cell]
+                    sent.append((commit.epoch, entry.offset))
 
     def _beaten(self, value: bytes) -> None:
         """Judge whether a client joins again and again."""
@@ -315,12 +419,14 @@ class Truth:
         if beat.instance_id in self._instances:
             return
         self._instances.add(beat.instance_id)
+        self.newest_instance[beat.client_id] = beat.instance_id
         joins.append(self.log.scheduler.now_s)
         if len(joins) > MOST_JOINS and joins[-1] - joins[-1 - MOST_JOINS] < JOINS_S:
             self.find("storm", f"{beat.client_id} has joined {MOST_JOINS + 1} times within {JOINS_S:g} s")
 
     def lose(self, topic: str, number: int, records: list[Stored]) -> None:
         """Note that the brokers have lost these records, even if they had acknowledged them."""
+        self._truncated.add(Queue(topic, "", number))
         self._lost.update(place_of(message_of(topic, number, record)) for record in records)
 
     # --- the end ---
@@ -334,15 +440,15 @@ class Truth:
         found = []
         for topic in group.topics:
             for number, partition in enumerate(self.log.topics[topic]):
-                queue = Queue(topic, "", number)
-                begin = max(partition.first, group.committed.get(queue, 0) if group.is_deployed else 0)
-                for record in partition.records[begin:]:
+                for record in partition.records[partition.first :]:
                     message = message_of(topic, number, record)
                     place = place_of(message)
+                    cell = self.cell_of(Queue(topic, "", number), message)
                     if not (
                         group.handled[place]
                         or place in group.dead
-                        or record.offset < group.skipped.get(queue, 0)
+                        or record.offset < group.skipped.get(cell, 0)
+                        or (group.is_deployed and record.offset < group.committed.get(cell, 0))
                         or not _is_wanted(message, group.last_tags)
                     ):
                         found.append(place)
@@ -376,6 +482,13 @@ def place_of(message: Message) -> Place:
     """Return where a message was first delivered from, and its value."""
     origin = origin_of(message)
     return origin.topic, origin.partition, origin.offset, message.value() or b""
+
+
+def _key_of(message: Message) -> bytes:
+    """Return the key of a message; its offset if it has none."""
+    key = message.key()
+    assert not isinstance(key, str), "the world sends bytes"
+    return key_of_offset(message.offset() or 0) if key is None else key
 
 
 def _origin_place(message: Message) -> Place | None:

@@ -29,6 +29,7 @@ from wakeroll.kafka_clients import KafkaClients, register, unregister
 from wakeroll_model.events import Configure
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import dead_letter_topic_of, retry_topic_of
+from wakeroll_model.slices import cut
 
 CALM_S = 1_800.0
 """How long the messages may take to end when no faults happen any more."""
@@ -155,7 +156,17 @@ class RingWorld:
             if not self.coordinator.has_decided(ends):
                 continue
             self._departures.remove(departure)
-            if process.name in self._members_left(process.group) and self.coordinator.resharded_s < at_s - 2.0:
+            state = self.coordinator.group(process.group.group_id)
+            left = None if state is None else state.members.get(process.name)
+            if left is None or self.coordinator.resharded_s >= at_s - 2.0:
+                continue
+            session_s = process.group.session_timeout_ms / 1_000
+            ends_s = [end for name in (process.name, "") for _, end in self.truth.cut[name]]
+            if (
+                left.instance_id == self.truth.newest_instance[process.name]
+                or max(ends_s, default=0) < at_s - session_s
+            ):
+                # Else heartbeats of an instance that had given up came late, and it stays until its session ends.
                 self.truth.find("leave forgotten", f"{process.name} has left, and is still a member")
 
     def do(self, name: str, work: Callable[[str], object]) -> VirtualThread:
@@ -174,7 +185,7 @@ class RingWorld:
     def _history(self) -> None:
         plan, scheduler = self.plan, self.scheduler
         self.log = RingLog(scheduler, Random(f"{plan.seed} network"), self.now_ms)
-        self.truth = Truth(self.log)
+        self.truth = Truth(self.log, is_sliced=plan.is_sliced)
         self.truth.repeats_allowed = plan.is_rough
         self._helpers: list[VirtualThread] = []
         self._departures: list[tuple[ConsumerProcess, float, dict[tuple[str, int], int]]] = []
@@ -322,12 +333,15 @@ class RingWorld:
             names = [member.name for member in self.members(group)]
             offsets = {name: known[name].offsets if name in known else {} for name in names}
         topics = [*group.topics, *([retry_topic_of(group.group_id)] if has_retries else [])]
+        numbers = {} if state is None or self.modes[group.group_id] == "broadcasting" else state.settings.slices
         return {
-            f"{topic}-{number} {name}".rstrip(): (known, partition.end)
+            f"{queue} {name}".rstrip(): (known, partition.end)
             for name, of_name in offsets.items()
             for topic in topics
             for number, partition in enumerate(self.log.topics.get(topic, ()))
-            if (known := of_name.get(Queue(topic, "", number), 0)) != partition.end and partition.end
+            for queue in cut(Queue(topic, "", number), numbers.get(topic, 1))
+            if (known := of_name.get(queue, 0)) != partition.end and partition.end
+            if not self.truth.may_stay_beyond(group.group_id, queue, known)
         }
 
     def _leave(self) -> None:

@@ -30,6 +30,7 @@ def _follow(book: Book) -> Iterator[Broken]:
     waiting: dict[str, str] = {}
     """Group -> what asks for a target."""
     for page in book.pages:
+        was_empty = {group_id for group_id, group in roll.groups.items() if not group.members}
         was_broadcasting = {group_id: group.is_broadcasting for group_id, group in roll.groups.items()}
         roll.take(page)
         asked, first = set[str](), set[str]()
@@ -47,7 +48,7 @@ def _follow(book: Book) -> Iterator[Broken]:
                     asked.add(decision.group_id)
                     waiting.setdefault(decision.group_id, f"{decision.instance_id} {decision.change}")
                 is_alone = len(group.members) == 1 and (
-                    clients.get(decision.group_id) == 0 or decision.group_id in left_alone
+                    clients.get(decision.group_id) == 0 or decision.group_id in left_alone | was_empty
                 )
                 if decision.change == "joined" and is_alone:
                     first.add(decision.group_id)
