@@ -226,9 +226,11 @@ class Holding:
         that arrived in between.
         """
         self.changes += 1
-        start, left = assigned.start, self._left.pop(assigned.queue, None)
+        start, left = assigned.start, self._left.get(assigned.queue)
         if left is not None and start.offset is None and start.policy != "first":
-            start = Start(offset=left)
+            start = Start(offset=left)  # it stays noted: this assignment may end before its reading begins
+        else:
+            self._left.pop(assigned.queue, None)
         give = Give(assigned.queue, start, assigned.assigned_epoch, instance_id, own_filter)
         # With both, the start is the lower one, and nothing is committed there.
         committed = assigned.start.offset if is_committed and not assigned.start.policy else None

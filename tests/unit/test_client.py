@@ -371,6 +371,16 @@ def test_a_queue_that_comes_back_before_its_commit_was_read_goes_on_where_it_was
     assert story.client.started([(back, 9)], 0) == [commit(3, {A: 9})]
 
 
+def test_a_queue_that_is_revoked_before_its_reading_began_still_goes_on_where_it_was():
+    """Of several assignments that a coordinator publishes after an outage, one may end before it is read."""
+    story = had_a_queue()
+
+    assert again(story, 3, LAST)[0] == Give(A, Start(offset=9), 3, "i1")
+    story.is_assigned(4, {})
+    story.client.released([A], 0)
+    assert again(story, 5, LAST)[0] == Give(A, Start(offset=9), 5, "i1")
+
+
 def test_what_an_application_has_not_committed_comes_again_with_its_queue():
     assert again(had_a_queue(commit_interval_ms=None), 3, LAST)[0] == Give(A, Start(offset=7), 3, "i1")
 
