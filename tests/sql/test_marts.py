@@ -512,7 +512,7 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
     assert found["every_pull_is_answered_once"] == 3
 
 
-def test_without_dbt_one_sentence_says_what_to_install(wakeroll, monkeypatch):
+def test_without_dbt_one_sentence_says_what_to_install(wakeroll, home, monkeypatch):
     monkeypatch.setitem(sys.modules, "dbt.cli.main", None)
 
     def sentence(engine: str, extra: str) -> str:
@@ -521,5 +521,5 @@ def test_without_dbt_one_sentence_says_what_to_install(wakeroll, monkeypatch):
             f"install it with: pip install 'wakeroll[{extra}]'\n"
         )
 
-    assert wakeroll("marts") == (2, "", sentence("DuckDB", "sql"))
-    assert wakeroll("marts", "--engine", "spark") == (2, "", sentence("Spark", "sql-spark"))
+    assert wakeroll("marts", "--home", str(home)) == (2, "", sentence("DuckDB", "sql"))
+    assert wakeroll("marts", "--home", str(home), "--engine", "spark") == (2, "", sentence("Spark", "sql-spark"))

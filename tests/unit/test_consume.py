@@ -355,7 +355,7 @@ def test_the_last_will_has_what_is_processed_after_each_call(broker, monkeypatch
     """If the process dies now, nothing that was processed is repeated, and nothing else is lost."""
     file = WillFile(Sending({}, "wakeroll.groups", None))
     monkeypatch.setattr(
-        "wakeroll.consumer.will_for",
+        "wakeroll.last_will.member_will.will_for",
         lambda client, *_: MemberWill(client, file, _NoExecutor()),  # type: ignore[arg-type]
     )
 

@@ -62,9 +62,9 @@ def test_a_group_and_its_offsets_are_deleted_only_when_nobody_uses_them(broker, 
 
 
 def test_the_arguments_of_a_deletion_are_checked(admin):
-    with pytest.raises(InvalidUsage, match="set either topic or queue"):
+    with pytest.raises(InvalidUsage, match="name either a topic or a queue"):
         admin.delete_offsets("billing")
-    with pytest.raises(InvalidUsage, match="set either topic or queue"):
+    with pytest.raises(InvalidUsage, match="name either a topic or a queue"):
         admin.delete_offsets("billing", "orders", queue=FIRST)
     with pytest.raises(InvalidUsage, match="group 'billing' has no committed offsets of nothing, and there is no such"):
         admin.delete_offsets("billing", "nothing")

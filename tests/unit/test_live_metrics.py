@@ -40,7 +40,7 @@ class Source:
         self.now = list(groups)
         self.model = self
 
-    def groups(self) -> GroupsView:
+    def groups_view(self) -> GroupsView:
         health = Health(source="live", state="live", as_of_ms=10_000)
         return GroupsView(health=health, groups=sorted(self.now, key=lambda one: one.group_id))
 

@@ -219,6 +219,6 @@ def test_a_consumer_that_may_not_read_decisions_says_so(broker, monkeypatch):
     with consumer_of(broker) as consumer, Admin(broker.bootstrap):
         read(consumer)
         monkeypatch.setattr("wakeroll.decision_log.DecisionLog.of_group", denied)
-        assert consumer.committed(QUEUES[0]) == 0
+        wait_until(lambda: consumer.committed(QUEUES[0]) == 0, "the start is committed")
         with pytest.raises(AccessDenied):
             consumer.committed(("others", 0))
