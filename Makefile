@@ -26,9 +26,10 @@ CONSTRAINTS ?= constraints.txt
 PIP := $(OURS) -m pip install --no-compile
 OR_SAY_SO := || { echo "setup: pip did not install every package (see above); check the network, then repeat the command." >&2; exit 1; }
 
-# Four processes on two cores, because most tests wait most of the time; two for real parts of a platform, which are
-# several processes themselves. Each process starts one Spark and one broker, for all of its files that need one.
-SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+# Five processes on two cores, because most tests wait most of the time; two for real parts of a platform, which are
+# several processes themselves, and three for quick tests, which compute. Each starts one broker, for all of its files
+# that need one; two of the five start a Spark (TOGETHER in conftest.py).
+SIDE_BY_SIDE := --numprocesses 5 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
@@ -93,10 +94,10 @@ lint-github: .venv/.installed-dev
 	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[bf]*.yml
 
 check: lint ## check style and types, and run the quick tests, in two minutes; required before a commit
-	$(OURS) -m pytest -q $(SIDE_BY_SIDE) -m "not operate and not slow" tests/unit tests/scenarios tests/architecture
+	$(OURS) -m pytest -q $(SIDE_BY_SIDE) --numprocesses 3 -m "not operate and not slow" tests/unit tests/scenarios tests/architecture
 
 coverage: .venv/.installed-dev ## measure the branch coverage by the quick tests; below the floor of pyproject.toml is an error
-	@exec $(OURS) -m pytest -q $(SIDE_BY_SIDE) --cov --cov-report=term tests/unit tests/scenarios $(ARGS)
+	@exec $(OURS) -m pytest -q $(SIDE_BY_SIDE) --numprocesses 3 --cov --cov-report=term -m "not operate" tests/unit tests/scenarios $(ARGS)
 
 audit: .venv/.installed .audit/.installed ## write a bill of materials to dist/, look for known vulnerabilities
 	@.audit/bin/python deploy/audit.py $(ARGS)

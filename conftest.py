@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 # A worker of xdist has no main file; PySpark takes such a process for one that runs its own doctests, and ends it when
 # Great Expectations looks whether there is a Spark Connect.
@@ -29,7 +31,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 FIRST = (
     *("tests/e2e/test_readme.py", "tests/e2e/test_consumer.py", "tests/unit/test_losses.py"),
     *("tests/e2e/test_replaced_topics.py", "tests/unit/test_daily_facts.py", "tests/e2e/test_wake.py"),
-    *("tests/unit/test_unreadable_tables.py", "tests/exhaustive/test_exhaustive.py", "tests/sql/test_hidden_damage.py"),
+    *("tests/observability/test_prometheus.py", "tests/exhaustive/test_exhaustive.py", "tests/e2e/test_watch_kafka.py"),
 )
 """The files that take longest, in the order in which they begin, so that none is left alone at the end."""
 
@@ -47,11 +49,25 @@ SLOW = frozenset(
 )
 """The files of tests/unit of which each takes more than 6 s: `make check` leaves them to `make test`."""
 
-KINDS = (
-    ("tests/spark/", "tests/sql/"),
-    ("tests/e2e/", "tests/browser/", "tests/observability/", "tests/peers/", "tests/processes/"),
-)
-"""The folders of files that start Spark, and of those that mostly wait; all others compute."""
+WAITING = ("tests/e2e/", "tests/browser/", "tests/observability/", "tests/peers/", "tests/processes/")
+"""The folders of files that mostly wait; all others compute."""
+
+
+TOGETHER = ("tests/spark/", "tests/sql/")
+"""Folders whose files run one after another in one process, from the start: so only two processes start a Spark."""
+
+
+class FilesAndFolders(LoadFileScheduling):
+    """Hands out files to the processes of a run, and some folders as a whole."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Replace `--dist loadfile`."""
+    return FilesAndFolders(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,12 +77,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and spread each kind of file over the run: some wait while others compute."""
-    of_kind: dict[int, list[str]] = {}
+    of_kind: dict[object, list[str]] = {}
     for file in dict.fromkeys(map(_file_of, items)):
-        kind = next((number for number, starts in enumerate(KINDS) if file.startswith(starts)), len(KINDS))
-        of_kind.setdefault(kind, []).append(file)
+        folder = next((folder for folder in TOGETHER if file.startswith(folder)), None)
+        of_kind.setdefault(folder or file.startswith(WAITING), []).append(file)
     places = {file: (at + 0.5) / len(files) for files in of_kind.values() for at, file in enumerate(files)}
     places |= {file: at - len(FIRST) for at, file in enumerate(FIRST)}
+    places |= {file: places[file] - 2 * len(FIRST) for folder in TOGETHER for file in of_kind.get(folder, ())}
     items.sort(key=lambda item: places[_file_of(item)])
     for item in items:
         if item.path.parent.name == "unit" and item.path.stem.removeprefix("test_") in SLOW:

@@ -1,10 +1,10 @@
 """The operator's tools for a group: changes of its offsets, settings and members, made by recorded requests."""
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -67,7 +67,7 @@ class Admin:
         *,
         kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
-        keys: str | Path | None = None,
+        keys: str | os.PathLike[str] | None = None,
         connect_timeout: float = 10.0,
     ) -> None:
         """Connect.

@@ -1,6 +1,5 @@
 """Checks of an application's arguments, made before any connection is opened."""
 
-import difflib
 import functools
 import os
 import platform
@@ -8,7 +7,6 @@ import re
 import socket
 import uuid
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -17,6 +15,7 @@ from msgspec import Meta
 from wakeroll.errors import InvalidUsage
 from wakeroll.expectations import problem_of, shown
 from wakeroll.installed_version import installed_version
+from wakeroll.pattern_choice import PatternChoice
 from wakeroll.topic_filters import Sql92
 from wakeroll_model import config
 from wakeroll_model.client import Preferences
@@ -141,26 +140,37 @@ def offset_and_text_of(queue: Queue, given: object) -> tuple[int, str]:
     return number, cast(str, checked(f"the text of {queue}", text, declared["metadata"]))
 
 
-TopicChoice = Iterable[str] | Mapping[str, str] | re.Pattern[str]
-"""Topics that a consumer subscribes: names, a mapping of name to filter, or a pattern of names."""
+TopicChoice = Iterable[str] | Mapping[str, str] | Mapping[Any, str] | re.Pattern[str]
+"""Topics that a consumer subscribes: names, a mapping of name or pattern to filter, or a pattern of names.
+
+`Any`: mypy gives a mapping with a name and a pattern keys of type `object`.
+"""
 _INLINE = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
 """Flags of a compiled pattern that RE2 has too -> how it writes them."""
 
 
-def wanted_of(topics: TopicChoice | None, pattern: str | None) -> tuple[list[Subscription], str]:
-    """Return the subscriptions and the pattern that an application names; an empty pattern: none.
+def wanted_of(topics: TopicChoice | None, pattern: str | None) -> tuple[list[Subscription], PatternChoice]:
+    """Return the subscriptions and the pattern that an application names.
 
     Raises:
-        InvalidUsage: neither names anything, both are patterns, or one of them is not valid.
+        InvalidUsage: neither names anything, several patterns are named, or one of them is not valid.
     """
-    if isinstance(topics, re.Pattern):
-        if pattern is not None:
-            raise InvalidUsage("topics and pattern are both patterns; pass one of them")
-        return [], _expression_of(topics)
-    text = "" if pattern is None else _expression_of(pattern)
-    if text and topics is None:
-        return [], text
-    return subscriptions_of(() if topics is None else topics), text
+    given = {topics: "*"} if isinstance(topics, re.Pattern) else topics
+    keys = [key for key in given if isinstance(key, re.Pattern)] if isinstance(given, Mapping) else []
+    if keys and pattern is not None:
+        raise InvalidUsage("topics and pattern are both patterns; pass one of them")
+    if len(keys) > 1:
+        raise InvalidUsage(f"topics has {len(keys)} patterns; a member has one: join them with |, with one filter")
+    if isinstance(given, Mapping) and keys:
+        expression = given[keys[0]]
+        text = str(checked("the expression of a pattern", expression, _types_of(Heartbeat)["pattern_expression"]))
+        choice = PatternChoice(_expression_of(keys[0]), (text, "SQL92" if isinstance(expression, Sql92) else "TAG"))
+        rest = {key: one for key, one in given.items() if not isinstance(key, re.Pattern)}
+        return subscriptions_of(rest) if rest else [], choice
+    choice = PatternChoice() if pattern is None else PatternChoice(_expression_of(pattern))
+    if pattern is not None and given is None:
+        return [], choice
+    return subscriptions_of(() if given is None else given), choice
 
 
 def _expression_of(pattern: str | re.Pattern[Any]) -> str:
@@ -184,7 +194,7 @@ def _expression_of(pattern: str | re.Pattern[Any]) -> str:
     return text
 
 
-def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscription]:
+def subscriptions_of(topics: Iterable[str] | Mapping[Any, str]) -> list[Subscription]:
     """Return one subscription per topic, for a list of names or a mapping of topic to expression.
 
     Raises:
@@ -241,15 +251,17 @@ def require_strategy(name: str, remedy: str) -> None:
     try:
         strategies.find(name)
     except strategies.StrategyError as error:
+        from difflib import get_close_matches  # here, because few mistake a name
+
         what, _, known = str(error).partition("; ")
         outer, dash, _ = name.partition("-")
         inner = (f"{outer}-{one}" for one in strategies.listed() if dash)
-        similar = difflib.get_close_matches(name.upper(), [*strategies.listed(), *inner], 1)
+        similar = get_close_matches(name.upper(), [*strategies.listed(), *inner], 1)
         proposal = f" (did you mean {similar[0]}?)" if similar else ""
         raise InvalidUsage(f"{what}{proposal}; {known}; {remedy}") from None
 
 
-def client_key_of(path: str | Path, group_id: str) -> ClientKey:
+def client_key_of(path: str | os.PathLike[str], group_id: str) -> ClientKey:
     """Return the key that signs the events of a group's clients, from a key file.
 
     Raises:

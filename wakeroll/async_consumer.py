@@ -3,11 +3,11 @@
 import asyncio
 import functools
 import logging
+import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 
@@ -79,7 +79,7 @@ class AsyncConsumer:
         commit_interval: float | None = 5.0,
         kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
-        keys: str | Path | None = None,
+        keys: str | os.PathLike[str] | None = None,
         on_assigned: AsyncOnAssigned | None = None,
         on_revoked: AsyncOnEnded | None = None,
         on_lost: AsyncOnEnded | None = None,

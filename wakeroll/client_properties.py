@@ -4,14 +4,18 @@ One file of settings serves both clients. `librdkafka_settings` translates to th
 SDK and the observer use; `wakeroll_pipeline.kafka.java_properties` translates to those of Spark.
 """
 
+import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wakeroll.client_settings import JAVA
 from wakeroll.errors import InvalidUsage
 from wakeroll.jaas import MODULES, read_jaas
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 INLINE = (
     "ssl.key.pem",
@@ -46,7 +50,7 @@ class InvalidConfigFile(InvalidUsage):
     """A Kafka properties file is not valid; the message names the file, the line and the expected format."""
 
 
-def read_properties(path: Path) -> dict[str, str]:
+def read_properties(path: "Path") -> dict[str, str]:
     """Read a Kafka client properties file: ``name=value`` lines, ``#`` comments.
 
     If the file has a name that only Java clients have, or a line ``name: value``, it is read as Java reads it: a
@@ -77,8 +81,10 @@ def read_properties(path: Path) -> dict[str, str]:
     return settings
 
 
-def exposed(path: str | Path | None) -> str:
+def exposed(path: str | os.PathLike[str] | None) -> str:
     """Return a warning if every user of the machine may read a file with a password; else an empty string."""
+    from pathlib import Path  # here, because it loads urllib and more, which an import alone need not wait for
+
     if path is None or not Path(path).is_file():
         return ""
     mode = stat.S_IMODE(Path(path).stat().st_mode)
@@ -90,6 +96,8 @@ def exposed(path: str | Path | None) -> str:
 
 def missing_files(settings: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return each setting that names a file of keys or certificates which does not exist, and the file."""
+    from pathlib import Path
+
     named = [(name, file) for name, file in settings.items() if name.startswith("ssl.") and name.endswith(".location")]
     return [(name, file) for name, file in named if file != "probe" and not Path(file).exists()]
 

@@ -6,7 +6,6 @@ not know whether its guarantees would hold with it.
 
 import logging
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, Literal, NamedTuple
 
@@ -216,6 +215,8 @@ def checked_settings(given: KafkaConfig) -> tuple[dict[str, str], dict[str, Any]
         if name in RESERVED:
             problems.append(f"{name} ({RESERVED[name]})")
         elif (kind := "text" if name.startswith(LOGIN) else _KINDS.get(name)) is None:
+            from difflib import get_close_matches  # here, because few mistake a name
+
             similar = "".join(f"; did you mean {match}?" for match in get_close_matches(name, _KINDS, 1))
             problems.append(f"{name} (not among the settings that wakeroll passes on{similar})")
         elif kind in ("function", "logger"):

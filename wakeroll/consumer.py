@@ -11,7 +11,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, overload
 
@@ -30,8 +29,6 @@ from wakeroll.event_loop import LoopClosed
 from wakeroll.fetch import MOST_MESSAGES, Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control, stay_at_end
 from wakeroll.inbox import Inbox
-from wakeroll.last_will.executor_link import address_of
-from wakeroll.last_will.member_will import will_for
 from wakeroll.marks import Marks
 from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
@@ -108,7 +105,7 @@ class Consumer:
         commit_interval: float | None = 5.0,
         kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
-        keys: str | Path | None = None,
+        keys: str | os.PathLike[str] | None = None,
         on_assigned: OnAssigned | None = None,
         on_revoked: OnEnded | None = None,
         on_lost: OnEnded | None = None,
@@ -125,7 +122,8 @@ class Consumer:
             group_id: the group; letters, digits, ``. _ -``.
             topics: names, or a mapping of name to filter: tags like ``"paid || refunded"``, or `Sql92`. Only messages
                 that match are delivered; the tag and the properties of a message are its headers, as `Producer` writes
-                them. A message that does not match counts as processed. Or a compiled pattern, as for `pattern`.
+                them. A message that does not match counts as processed. Or a compiled pattern, as for `pattern`, alone
+                or as a key of the mapping, with the filter of all topics that match it.
             bootstrap: ``host:port[,host:port]`` of the brokers, or a list of such addresses.
             pattern: regular expression in the syntax of RE2, without look-around and back-references: topics whose
                 whole names match it are read too, without a filter, and topics that appear later are read from their
@@ -186,16 +184,22 @@ class Consumer:
             NotReachable: no broker answered in time, or it has no control plane.
         """
         group_id, client_id = argument_checks.group_id_of(group_id), argument_checks.client_id_of(client_id)
-        subscriptions, expression = argument_checks.wanted_of(topics, pattern)
-        self._topics = TopicSubscriptions(subscriptions, retry_topic_of(group_id), expression)
+        subscriptions, chosen = argument_checks.wanted_of(topics, pattern)
+        self._topics = TopicSubscriptions(subscriptions, retry_topic_of(group_id), chosen)
         commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
         poll_timeout_s = argument_checks.poll_timeout_of(poll_timeout)
+        # Here, because they load more of Python than the rest of a consumer.
+        from wakeroll.last_will.executor_link import address_of
+        from wakeroll.last_will.member_will import will_for
+
         executor = address_of(last_will, os.environ)
         preferences = argument_checks.preferences_of(
             subscriptions,
             consume_from,
             consume_from_ms,
-            pattern=expression,
+            pattern=chosen.text,
+            pattern_expression=chosen.filter[0],
+            pattern_expression_type=chosen.filter[1],
             mode=mode,
             strategy=argument_checks.DEFAULT_STRATEGY if strategy is None else strategy,
             strategy_by_default=strategy is None,
@@ -267,7 +271,7 @@ class Consumer:
         self._is_in_doubt = False
         """Whether a call ended by an exception, which may have come anywhere, also from a signal handler. Then messages
         may have been read that nobody received."""
-        self._selection = MessageSelection(self._control, self._reader, self._topics.filters)
+        self._selection = MessageSelection(self._control, self._reader)
         self._marks = Marks(self._control.done) if marks_done else None
         self._leaving: dict[Queue, int] = {}
         """Revoked queues with messages that are not done -> when they are released in any case, by the SDK's clock."""
@@ -687,7 +691,7 @@ class Consumer:
 
     def _read_retries(self, *, with_retries: bool) -> None:
         if with_retries != self._topics.has_retries:
-            self._control.resubscribe(lambda _: self._topics.take_retries(with_retries))
+            self._control.resubscribe(lambda: self._topics.take_retries(with_retries))
 
     @property
     def is_running(self) -> bool:
@@ -833,21 +837,22 @@ class Consumer:
         change their topics one after the other: the queues of a topic belong to the members that subscribe it.
 
         Args:
-            topics: as for the constructor. The filter of a topic cannot change while this consumer has queues of it:
-                leave the topic first, and subscribe it with the new filter when they are released.
+            topics: as for the constructor. If a filter changes, the queues of its topic are handed over to this
+                consumer itself, with a commit, `on_revoked` and `on_assigned`: the new filter counts for all messages
+                that were not handed out, from the committed offset on.
             pattern: as for the constructor. Until an observer has evaluated it, the topics of the former one stay.
 
         Raises:
-            InvalidUsage: an argument is not valid, a filter cannot change now, or the consumer is closed, or belongs to
-                a forked process. The topics stay as they were.
+            InvalidUsage: an argument is not valid, or the consumer is closed, or belongs to a forked process. The
+                topics stay as they were.
             AccessDenied: the principal may not read a topic that is new.
             NotReachable: no broker answered in time.
         """
         self._refuse_if_left()
-        wanted, expression = argument_checks.wanted_of(topics, pattern)
+        wanted, chosen = argument_checks.wanted_of(topics, pattern)
         if new := [one.topic for one in wanted if self._topics.get(one.topic) is None]:
             look(self._connection, new, self._connect_timeout)
-        self._control.resubscribe(lambda held: self._topics.change(wanted, expression, held))
+        self._control.resubscribe(lambda: self._topics.change(wanted, chosen))
 
     def subscription(self) -> Subscribed:
         """Return the topics that are subscribed, with their filters, and the pattern: those of the last `subscribe`.

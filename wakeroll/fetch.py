@@ -16,7 +16,7 @@ from wakeroll.held_locks import free
 from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
 from wakeroll.slice_by import SliceKey
-from wakeroll.topic_filters import TopicFilters
+from wakeroll.topic_filters import parsed_filter, select
 from wakeroll.topic_subscriptions import TopicSubscriptions
 from wakeroll_model.config import MAX_PULL_TIMEOUT_MS
 from wakeroll_model.decisions import Rejected, Wake
@@ -103,7 +103,6 @@ class Fetcher:
                 self._puller,
                 named,
                 subscription,
-                self._subscriptions.filters,
                 self._key,
                 most,
                 check_both,
@@ -172,7 +171,6 @@ class _Fetch:
     puller: Puller
     queue: Queue
     subscription: Subscription
-    filters: TopicFilters
     key: SliceKey
     most: int
     check: Callable[[], None]
@@ -218,7 +216,7 @@ class _Fetch:
     def _read(self, offset: int, timeout: float) -> Fetched:
         queue = self.queue
         read = self.reader.read(queue.whole, offset, self.most, timeout, self.check)
-        messages = [message for message in read.messages if self.filters.wants(queue.topic, message)]
+        messages = select(parsed_filter(self.subscription.expression, self.subscription.expression_type), read.messages)
         if queue.slices > 1:
             find = self.key.key_of
             messages = [message for message in messages if slice_of(find(message), queue.slices) == queue.slice]

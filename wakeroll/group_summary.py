@@ -26,6 +26,8 @@ class History:
         """Whether all members are known."""
         self._left_out: set[str] = set()
         """Topics of queues that no member has, by the newest target."""
+        self._patterns: dict[str, str] = {}
+        """client_id -> pattern of topics; of the members, or of those that left last if there is none now."""
         self.joins = 0
         """Number of members that joined."""
         self.newest_ms = 0
@@ -69,6 +71,7 @@ class History:
             case Membership(change="forgotten"):
                 self.committed.clear()
                 self._assigned.clear()
+                self._patterns.clear()
                 self.members, self._is_complete = set(), True
             case Membership(change="emptied"):
                 self.members, self._is_complete = set(), True
@@ -94,13 +97,31 @@ class History:
         members = self.members or set()
         match membership.change:
             case "joined":
+                if not members:
+                    self._patterns.clear()
                 members.add(membership.client_id)
                 self.joins += 1
+                self._note_pattern(membership)
+            case "resubscribed":
+                self._note_pattern(membership)
             case "left" | "died" | "expired" | "kicked":
                 members.discard(membership.client_id)
+                if members:
+                    self._patterns.pop(membership.client_id, None)
             case _:
                 pass
         self.members = members if members or self._is_complete else None
+
+    def _note_pattern(self, membership: Membership) -> None:
+        if membership.pattern:
+            self._patterns[membership.client_id] = membership.pattern
+        else:
+            self._patterns.pop(membership.client_id, None)
+
+    @property
+    def patterns(self) -> list[str]:
+        """Patterns of topics of its members, or of the last ones if it has none now; sorted."""
+        return sorted(set(self._patterns.values()))
 
     @property
     def topics(self) -> list[str]:

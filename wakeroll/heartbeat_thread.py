@@ -10,18 +10,18 @@ import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from wakeroll.call_thread import CallThread
 from wakeroll.calls_at_work import Application, LongCalls
 from wakeroll.errors import ConsumerFenced, WakerollError, in_words
 from wakeroll.flag import Flag
 from wakeroll.inbox import Inbox, ToAClient
-from wakeroll.last_will.member_will import MemberWill
 from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
 from wakeroll.pace import Pace
+from wakeroll.pattern_choice import NO_PATTERN, PatternChoice
 from wakeroll_model.client import Client
 from wakeroll_model.client_actions import (
     Dropped,
@@ -38,6 +38,9 @@ from wakeroll_model.decisions import Membership, OtherFilter, Rejected, Wake
 from wakeroll_model.events import Commit, Failure, Heartbeat, Subscription
 from wakeroll_model.instance_secrets import provable_id
 from wakeroll_model.queue import Queue
+
+if TYPE_CHECKING:
+    from wakeroll.last_will.member_will import MemberWill
 
 log = logging.getLogger("wakeroll")
 
@@ -85,7 +88,7 @@ class Control:
         open_inbox: Callable[[], Inbox],
         outbox: Outbox,
         on_answer: Callable[[Wake | Rejected], None],
-        will: MemberWill | None = None,
+        will: "MemberWill | None" = None,
         poll_timeout_s: float = NEVER_S,
         application: Application | None = None,
     ) -> None:
@@ -194,17 +197,17 @@ class Control:
 
     def subscribe(self, subscriptions: list[Subscription]) -> None:
         """Subscribe these topics, instead of those so far."""
-        self.resubscribe(lambda _: (subscriptions, ""))
+        self.resubscribe(lambda: (subscriptions, NO_PATTERN))
 
-    def resubscribe(self, change: Callable[[set[str]], tuple[list[Subscription], str]]) -> None:
-        """Subscribe the topics and the pattern that `change` returns; it receives the topics of this client's queues.
+    def resubscribe(self, change: Callable[[], tuple[list[Subscription], PatternChoice]]) -> None:
+        """Subscribe the topics and the pattern that `change` returns.
 
         Only one change is made at a time, and no signal handler interrupts it.
         """
 
         def make() -> None:
-            subscriptions, pattern = change({give.queue.topic for give in self._client.gives()})
-            self._do(self._client.subscribe(subscriptions, now_ms(), pattern))
+            subscriptions, pattern = change()
+            self._do(self._client.subscribe(subscriptions, now_ms(), pattern.text, pattern.filter))
 
         self._ask(make)
 

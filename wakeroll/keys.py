@@ -41,7 +41,7 @@ class InvalidKeys(InvalidUsage):
     """The key file cannot be used; the message names the file, the key and a valid value, but never a secret."""
 
 
-def read_keys(path: str | Path | None) -> Keys:
+def read_keys(path: str | os.PathLike[str] | None) -> Keys:
     """Read a key file; without a path, return the development keys.
 
     Raises:
@@ -56,7 +56,7 @@ def read_keys(path: str | Path | None) -> Keys:
     return Keys.of((key for key in keys if isinstance(key, Key)), clients, lost=lost)
 
 
-def _read(path: str | Path) -> tuple[list[Key | ClientKey], list[str]]:
+def _read(path: str | os.PathLike[str]) -> tuple[list[Key | ClientKey], list[str]]:
     """Return the keys of a file, and the fingerprints of lost ones."""
     try:
         entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -177,7 +177,7 @@ def _written(path: Path, keys: Sequence[Key | ClientKey]) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def warning_of(path: str | Path | None) -> str:
+def warning_of(path: str | os.PathLike[str] | None) -> str:
     """Return a warning if the keys of a deployment protect nothing, or an empty string if they do.
 
     They protect nothing if no keys are set, or if every user of the machine may read or write the file. Everybody may
@@ -272,7 +272,7 @@ def _able_to_sign(found: list[_AnyKey], role: str) -> _AnyKey:
     )
 
 
-def _key(path: str | Path, key_id: str, entry: Any) -> Key | ClientKey:
+def _key(path: str | os.PathLike[str], key_id: str, entry: Any) -> Key | ClientKey:
     """Convert an entry to a key. An error never quotes a value: it may be a secret in the wrong place."""
     contents = [name for name in _CONTENTS if isinstance(entry, dict) and name in entry]
     if not _KEY_ID.fullmatch(key_id) or not isinstance(entry, dict):
@@ -297,7 +297,7 @@ def _key(path: str | Path, key_id: str, entry: Any) -> Key | ClientKey:
     return ClientKey(key_id, entry["groups"], secret, public_key)
 
 
-def _contents(path: str | Path, key_id: str, name: str, content: bytes) -> tuple[bytes, bytes]:
+def _contents(path: str | os.PathLike[str], key_id: str, name: str, content: bytes) -> tuple[bytes, bytes]:
     """Return the secret and the public key of an entry; one of them may be empty."""
     if name == "secret":
         return content, b""

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from wakeroll.headers import wants
 from wakeroll.heartbeat_thread import Control
 from wakeroll.sliced_reader import SlicedReader
-from wakeroll.topic_filters import TopicFilters
+from wakeroll.topic_filters import parsed_filter, select
 from wakeroll_model.client_actions import Give
 from wakeroll_model.decisions import OtherFilter
 from wakeroll_model.events import Ahead
@@ -26,10 +26,12 @@ UNKNOWN = -1
 class _Selected:
     """The messages of one assignment of a queue, as far as they were read."""
 
-    __slots__ = ("ahead", "barrier", "first_kept", "give", "is_plain", "known_below", "next", "others")
+    __slots__ = ("ahead", "barrier", "first_kept", "give", "is_plain", "known_below", "next", "others", "own")
 
     def __init__(self, give: Give, others: list[ParsedSubscription]) -> None:
         self.give = give
+        self.own = parsed_filter(*give.filter)
+        """The consumer's own filter; None if it wants all messages."""
         self.others = others
         """Filters of other members."""
         self.ahead = [
@@ -52,11 +54,10 @@ class _Selected:
 class MessageSelection:
     """Selects the messages of a consumer's queues, by its filters and those of other members. For one thread."""
 
-    def __init__(self, control: Control, reader: SlicedReader, filters: TopicFilters) -> None:
+    def __init__(self, control: Control, reader: SlicedReader) -> None:
         """Begin without queues."""
         self._control = control
         self._reader = reader
-        self._filters = filters
         self._others: tuple[OtherFilter, ...] = ()
         self._new_filters = 0
         """`Control.new_filters` as of `_others`, or before."""
@@ -79,7 +80,7 @@ class MessageSelection:
         if one is None or one.give is not give:
             one = self._last = self._find(give)
         if one.is_plain:
-            return self._filters.select(give.queue.topic, messages), end
+            return select(one.own, messages), end
         if (first := messages[0].offset() or 0) < one.next:  # the log lost its tail: there are other messages now
             one.ahead, one.known_below = [], min(one.known_below, first)
             one.first_kept = None if one.first_kept is None or one.first_kept >= first else one.first_kept
@@ -102,7 +103,7 @@ class MessageSelection:
         if one is None or one.give is not give:
             one = self._last = self._find(give)
         if one.is_plain:
-            return None if self._filters.wants(give.queue.topic, message) else offset + 1
+            return None if one.own is None or wants(one.own, message) else offset + 1
         delivered, processed = self.select(give, [message], offset + 1)
         return None if delivered else processed
 
@@ -182,7 +183,7 @@ class MessageSelection:
     def _is_wanted(self, one: _Selected, message: Message) -> bool:
         """Return whether to deliver a message; note it if only other members want it."""
         offset = message.offset() or 0
-        is_own = self._filters.wants(one.give.queue.topic, message)
+        is_own = one.own is None or wants(one.own, message)
         if offset < one.known_below and is_own:
             return False
         if any(_is_below(message, reached) and wants(parsed, message) for parsed, reached in one.ahead):

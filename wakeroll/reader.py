@@ -42,6 +42,12 @@ QUEUED_KIB = 16 * 1024
 """How much Kafka's client reads ahead, of all queues together (KiB). It fetches when it has less, and then as much from
 each broker: `fetch.max.bytes` follows this setting. Measured with 64 queues: with the default of 64 MiB, which allows
 fetches of 50 MiB, a consumer takes 100 MiB more, and its messages per second are the same."""
+REST_S = 1.0
+"""How long Kafka's client is not polled, instead of being paused, if all queues are full (s). A pause discards what it
+has read ahead, which it must fetch again then. It must be polled from time to time, for example to renew a token."""
+FEW_RESUMED = 32
+"""Most queues that are sought after they are resumed together. The thread of Kafka's client that reads from a broker
+does not notice that a queue is resumed, and may sleep for a second, if it has nothing else to read. A seek wakes it."""
 GATHER_S = 0.2
 """How long to wait for the ends of further queues before their positions are compared with the log (s)."""
 MEND_AGAIN_S = 1.0
@@ -120,6 +126,8 @@ class Reader:
         """Whether no queue is read on, because the group is paused."""
         self._stops_changed = False
         """Whether `_stopped` may not be what the other two want."""
+        self._rests_until = 0.0
+        """Until when full queues are not paused, by the monotonic clock: nothing is read, as all are full. Else 0."""
         self._pausing = threading.RLock()
 
     @property
@@ -129,8 +137,10 @@ class Reader:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no queue to read."""
-        return not self._reading
+        """Whether there is nothing to read now, and nothing else to do in `take`."""
+        if not self._reading:
+            return True
+        return time.monotonic() < self._rests_until and not (self._asked or self._stops_changed)
 
     @property
     def is_mending(self) -> bool:
@@ -169,7 +179,7 @@ class Reader:
                 self._positions[queue] = offset
                 self._note_start(queue, epoch)
                 self._gives[queue.topic, queue.queue_id] = self._reading[queue] = give
-            self._stops_changed |= self._is_stopped
+            self._stops_changed |= self._is_stopped or self._rests_until > 0
 
     def assigned(self) -> dict[Queue, Give]:
         """Return the queues that are being read, with their assignments."""
@@ -248,10 +258,13 @@ class Reader:
         Raises:
             WakerollError: Kafka's client has failed permanently.
         """
+        self._stops_changed |= 0 < self._rests_until <= time.monotonic()
         if self._lost or self._asked or self._stops_changed:
             self._do_what_is_asked()
             if self.moves:
                 return []  # the caller must know of them before the next messages
+        if time.monotonic() < self._rests_until:
+            return []
         messages = take(self._consumer, most, timeout)
         others: list[Message] = []
         if any(map(Message.error, messages)):
@@ -419,9 +432,25 @@ class Reader:
         """Let Kafka's client read what is to be read: in the thread that polls, since other threads block it."""
         self._stops_changed = False
         wanted = set(self._reading) if self._is_stopped else (self._full | self._paused) & self._reading.keys()
+        if self._may_rest and wanted != self._stopped:
+            now = time.monotonic()
+            self._rests_until = self._rests_until or now + REST_S
+            if now < self._rests_until:
+                return
+        self._rests_until = 0.0
+        resumed = self._stopped - wanted
         self._consumer.pause(_partitions(wanted - self._stopped))
-        self._consumer.resume(_partitions(self._stopped - wanted))
+        self._consumer.resume(_partitions(resumed))
         self._stopped = wanted
+        for queue in resumed if len(resumed) <= FEW_RESUMED else ():
+            leader_epoch = self._leader_epochs[queue.topic, queue.queue_id]
+            with suppress(KafkaException):  # Kafka's client still looks for its beginning, and goes on after that
+                self._consumer.seek(_at(queue, self._positions[queue], leader_epoch))
+
+    @property
+    def _may_rest(self) -> bool:
+        """Whether nothing is to be read because all queues are full."""
+        return not (self._is_stopped or self._lost) and bool(self._reading) and self._reading.keys() <= self._full
 
     def _refuse_others(self, queues: Iterable[Queue]) -> None:
         others = [str(queue) for queue in queues if queue not in self._reading]

@@ -194,8 +194,8 @@ class SlicedReader:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no queue to read."""
-        return self._reader.is_idle
+        """Whether there is nothing to read now, and nothing else to do in `take`."""
+        return self._reader.is_idle and not (self._partitions and (self._displaced or self._pauses_changed))
 
     @property
     def is_mending(self) -> bool:

@@ -1,4 +1,4 @@
-"""The filters of a consumer's topics: which messages `poll` and `fetch` deliver."""
+"""The filters of a consumer: which messages `poll` and `fetch` deliver."""
 
 from collections.abc import Iterable
 
@@ -6,6 +6,7 @@ from confluent_kafka import Message
 
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import wants
+from wakeroll.pattern_choice import PatternChoice
 from wakeroll_model.events import Subscription
 from wakeroll_model.filters import FilterError, ParsedSubscription, parse
 from wakeroll_model.filters.tags import ALL
@@ -20,51 +21,35 @@ class Sql92(str):
     __slots__ = ()
 
 
-class TopicFilters:
-    """The parsed filter of each subscribed topic. A message's headers decide; an exact tag must match, not its code."""
-
-    def __init__(self, subscriptions: Iterable[Subscription]) -> None:
-        """Parse the expressions.
-
-        Raises:
-            InvalidUsage: an expression cannot be parsed; the message names its topic.
-        """
-        self._parsed = _parse_all(subscriptions)
-
-    def update(self, subscriptions: Iterable[Subscription], held: Iterable[str]) -> None:
-        """Use these filters from now on; topics that were left and have queues still keep theirs (`held`)."""
-        left = {topic: parsed for topic in held if (parsed := self._parsed.get(topic)) is not None}
-        self._parsed = left | _parse_all(subscriptions)
-
-    def is_filter_of(self, subscription: Subscription) -> bool:
-        """Return whether a topic has the filter of this subscription."""
-        known, wanted = self._parsed.get(subscription.topic), _parse(subscription)
-        if known is None or wanted is None:
-            return known is wanted
-        return (known.expression, known.expression_type) == (wanted.expression, wanted.expression_type)
-
-    def select(self, topic: str, messages: list[Message]) -> list[Message]:
-        """Return the messages that match the topic's filter."""
-        parsed = self._parsed.get(topic)
-        return messages if parsed is None else [message for message in messages if wants(parsed, message)]
-
-    def wants(self, topic: str, message: Message) -> bool:
-        """Return whether a message of this topic matches the topic's filter."""
-        parsed = self._parsed.get(topic)
-        return parsed is None or wants(parsed, message)
+def filter_in_words(expression: str, expression_type: str) -> str:
+    """Return a filter as an application passes it."""
+    return Sql92(expression) if expression_type == "SQL92" else expression
 
 
-def _parse_all(subscriptions: Iterable[Subscription]) -> dict[str, ParsedSubscription]:
-    return {one.topic: parsed for one in subscriptions if (parsed := _parse(one)) is not None}
+def check_filters(subscriptions: Iterable[Subscription], pattern: PatternChoice) -> None:
+    """Parse the expressions.
 
-
-def _parse(subscription: Subscription) -> ParsedSubscription | None:
-    """Parse an expression; None if it matches all messages: then headers are not decoded at all. Raises: InvalidUsage.
-
-    The message of the error names the topic.
+    Raises:
+        InvalidUsage: an expression cannot be parsed; the message names its topic, or the pattern.
     """
-    try:
-        parsed = parse(subscription.expression, subscription.expression_type)
-    except FilterError as error:
-        raise InvalidUsage(f"cannot parse the expression of {subscription.topic}: {error}") from None
+    named = [(one.topic, one.expression, one.expression_type) for one in subscriptions]
+    for name, expression, expression_type in (*named, (f"pattern {pattern.text!r}", *pattern.filter)):
+        try:
+            parsed_filter(expression, expression_type)
+        except FilterError as error:
+            raise InvalidUsage(f"cannot parse the expression of {name}: {error}") from None
+
+
+def parsed_filter(expression: str, expression_type: str) -> ParsedSubscription | None:
+    """Parse an expression; None if it matches all messages: then headers are not decoded at all.
+
+    Raises:
+        FilterError: it cannot be parsed.
+    """
+    parsed = parse(expression, expression_type)
     return None if parsed.expression == ALL else parsed
+
+
+def select(parsed: ParsedSubscription | None, messages: list[Message]) -> list[Message]:
+    """Return the messages that match a filter; an exact tag must match, not its code."""
+    return messages if parsed is None else [message for message in messages if wants(parsed, message)]

@@ -1,14 +1,14 @@
 """The topics that a consumer subscribes: as the application chose them last, and as its heartbeats have them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import structs
 
 from wakeroll.connection import is_legal
 from wakeroll.errors import InvalidUsage
-from wakeroll.name_lists import names_of
-from wakeroll.topic_filters import Sql92, TopicFilters
+from wakeroll.pattern_choice import NO_PATTERN, PatternChoice
+from wakeroll.topic_filters import check_filters, filter_in_words
 from wakeroll_model.config import MAX_TOPICS
 from wakeroll_model.events import Subscription
 
@@ -20,23 +20,26 @@ class Subscribed(NamedTuple):
     """Topic -> its filter; ``*`` without one."""
     pattern: str | None = None
     """Regular expression of further topics; None if there is none."""
+    pattern_filter: str = "*"
+    """The filter of these topics; ``*`` without one."""
 
 
 class TopicSubscriptions:
     """The subscriptions of a consumer, which the control thread changes: one change at a time."""
 
-    def __init__(self, subscriptions: Iterable[Subscription], retry_topic: str, pattern: str = "") -> None:
+    def __init__(
+        self, subscriptions: Iterable[Subscription], retry_topic: str, pattern: PatternChoice = NO_PATTERN
+    ) -> None:
         """Begin with these subscriptions, and without the retry topic.
 
         Raises:
             InvalidUsage: an expression cannot be parsed; the message names its topic.
         """
-        self.filters = TopicFilters(subscriptions)
-        """Filters of the subscribed topics, and of those that were left and have queues still."""
+        check_filters(subscriptions, pattern)
         self.own = list(subscriptions)
         """Subscriptions of the application, without the retry topic."""
         self.pattern = pattern
-        """Regular expression of further topics; empty if there is none."""
+        """Pattern of further topics."""
         self.has_retries = False
         """Whether this member subscribes the group's retry topic."""
         self._retry_topic = retry_topic
@@ -56,51 +59,40 @@ class TopicSubscriptions:
 
         With a pattern, any topic may be one that matches: only an observer knows.
         """
-        return self.get(topic) or (Subscription(topic=topic) if self.pattern and is_legal(topic) else None)
+        if (named := self.get(topic)) is not None or not (self.pattern.text and is_legal(topic)):
+            return named
+        expression, expression_type = self.pattern.filter
+        return Subscription(topic=topic, expression=expression, expression_type=expression_type)
 
     def in_words(self) -> Subscribed:
         """Return what the application has subscribed, in its words and its order."""
-        filters = {
-            one.topic: Sql92(one.expression) if one.expression_type == "SQL92" else one.expression for one in self.own
-        }
-        return Subscribed(filters, self.pattern or None)
+        filters = {one.topic: filter_in_words(one.expression, one.expression_type) for one in self.own}
+        return Subscribed(filters, self.pattern.text or None, filter_in_words(*self.pattern.filter))
 
     def change(
-        self, wanted: Iterable[Subscription], pattern: str, held: Collection[str]
-    ) -> tuple[list[Subscription], str]:
+        self, wanted: Iterable[Subscription], pattern: PatternChoice
+    ) -> tuple[list[Subscription], PatternChoice]:
         """Subscribe these topics instead of those so far, and return what heartbeats have from now on.
-
-        A filter may not change while this consumer has queues of its topic: messages that the former filter has passed
-        over count as processed by that one, and other members may want them.
 
         Args:
             wanted: the subscriptions, with valid names.
-            pattern: expression of further topics; empty: none.
-            held: topics of which this consumer has queues, also while it drains them.
+            pattern: pattern of further topics.
 
         Raises:
-            InvalidUsage: an expression cannot be parsed, a filter changes while this consumer has queues of its topic,
-                or there is no room for the retry topic; nothing is changed.
+            InvalidUsage: an expression cannot be parsed, or there is no room for the retry topic; nothing is changed.
         """
         wanted = list(wanted)
-        # A topic that was left may have queues still: those have its former filter.
-        refiltered = [one.topic for one in wanted if one.topic in held and not self.filters.is_filter_of(one)]
-        if refiltered:
-            raise InvalidUsage(
-                f"cannot change the filter of {names_of(refiltered)} while this consumer has queues of it; leave the "
-                "topic first, and subscribe it again when its queues are released"
-            )
+        check_filters(wanted, pattern)
         if self.has_retries and len(wanted) >= MAX_TOPICS:
             raise InvalidUsage(
                 f"topics has {len(wanted)} names; with the retry topic of run(), it must have at most {MAX_TOPICS - 1}"
             )
-        self.filters.update(wanted, held)
         self._changes += 1
         before = {one.topic: one for one in self.own}
         self.own, self.pattern = [self._versioned(one, before.get(one.topic)) for one in wanted], pattern
         return self._all()
 
-    def take_retries(self, with_retries: bool) -> tuple[list[Subscription], str]:
+    def take_retries(self, with_retries: bool) -> tuple[list[Subscription], PatternChoice]:
         """Subscribe the retry topic too, or no more; return what heartbeats have from now on."""
         self.has_retries = with_retries
         return self._all()
@@ -114,5 +106,5 @@ class TopicSubscriptions:
             return before
         return structs.replace(wanted, version=self._changes)
 
-    def _all(self) -> tuple[list[Subscription], str]:
+    def _all(self) -> tuple[list[Subscription], PatternChoice]:
         return [*self.own, *([Subscription(topic=self._retry_topic)] if self.has_retries else [])], self.pattern

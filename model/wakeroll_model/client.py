@@ -31,6 +31,7 @@ from wakeroll_model.events import (
     Failure,
     Failures,
     Filter,
+    FilterType,
     Heartbeat,
     LongCall,
     Mode,
@@ -41,6 +42,7 @@ from wakeroll_model.events import (
 )
 from wakeroll_model.last_will import LastWill
 from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import has_failed_messages
 
 NEVER_MS = 2**62
 """Value of a due time that never comes, ms."""
@@ -51,6 +53,8 @@ class Preferences(Struct, frozen=True, kw_only=True):
 
     subscriptions: list[Subscription]
     pattern: str = ""
+    pattern_expression: str = "*"
+    pattern_expression_type: FilterType = "TAG"
     strategy: str = "AVG"
     strategy_params: dict[str, Any] = {}
     consume_from: Policy = "last"
@@ -103,7 +107,7 @@ class Client:
         """How long this client may take to release a queue, unless the group consumes in order."""
         self._preferences = preferences
         self._filters = _filters_of(preferences)
-        """Topic -> the filter of its messages; also of topics that were left and have queues still."""
+        """Topic -> the filter of its messages."""
         self._about = about
         self._slice_by = slice_by
         self._has_slices = False
@@ -125,7 +129,7 @@ class Client:
         self._leaving = False
         self._was_lagging = False
         """Whether the client could not read its inbox for a session while it had no queues."""
-        self._holding = Holding(self._filter_of)
+        self._holding = Holding()
         self.others: tuple[OtherFilter, ...] = ()
         """Filters of other members for topics of this client: a message that one of them wants is kept for it."""
         self.is_paused = False
@@ -173,16 +177,42 @@ class Client:
         return [*former, self._heartbeat(now_ms)]
 
     def set_preferences(self, preferences: Preferences, now_ms: int) -> list[Output]:
-        """Change the preferences, and send them at once; a changed subscription must carry a higher version."""
-        held = {queue.topic for queue in self._holding.queues()}
-        left = {topic: one for topic, one in self._filters.items() if topic in held}
-        self._preferences, self._filters = preferences, left | _filters_of(preferences)
-        self._holding.forget_left(self._filters)
-        return self._if_silent(now_ms) or ([self._heartbeat(now_ms)] if self._is_in else [])
+        """Change the preferences, and send them at once; a changed subscription must carry a higher version.
 
-    def subscribe(self, subscriptions: list[Subscription], now_ms: int, pattern: str = "") -> list[Output]:
-        """Change the subscriptions and the pattern, and send them at once if they differ; see `set_preferences`."""
-        changed = structs.replace(self._preferences, subscriptions=subscriptions, pattern=pattern)
+        Queues of a topic with another filter than before drain, and are then given again with the new one.
+        """
+        self._preferences, self._filters = preferences, _filters_of(preferences)
+        self._holding.forget_left(self._filters.keys() | {queue.topic for queue in self._holding.queues()})
+        if silent := self._if_silent(now_ms):
+            return silent
+        return [*self._refilter(), *([self._heartbeat(now_ms)] if self._is_in else [])]
+
+    def _refilter(self) -> list[Output]:
+        """Drain the queues of topics whose filter has changed; queues of topics that were left keep theirs."""
+        has_pattern = bool(self._preferences.pattern)
+        taken = self._holding.refilter(
+            lambda topic: self._filter_of(topic) if has_pattern or topic in self._filters else None
+        )
+        if not taken:
+            return []
+        self.new_filters += 1
+        return [Take(taken)]
+
+    def subscribe(
+        self, subscriptions: list[Subscription], now_ms: int, pattern: str = "", pattern_filter: Filter = ("*", "TAG")
+    ) -> list[Output]:
+        """Change the subscriptions, the pattern and its filter, and send them at once if they differ.
+
+        See `set_preferences`.
+        """
+        expression, expression_type = pattern_filter
+        changed = structs.replace(
+            self._preferences,
+            subscriptions=subscriptions,
+            pattern=pattern,
+            pattern_expression=expression,
+            pattern_expression_type=expression_type,
+        )
         if pattern != self._preferences.pattern:
             self._refused.discard("pattern")  # the next one may be wrong too
         return [] if changed == self._preferences else self.set_preferences(changed, now_ms)
@@ -341,8 +371,10 @@ class Client:
         if silent or not drained:
             return silent
         commits = self._commit(now_ms, drained, starts_only=not self._commits_itself)
-        again = self._holding.release(drained, starts_only=not self._commits_itself)
-        return [*commits, self._heartbeat(now_ms), *self._give(again)]
+        again, refiltered = self._holding.release(drained, starts_only=not self._commits_itself)
+        gives = self._give(refiltered, is_committed=False)  # they stay assigned; their last commit may be lost still
+        released = [self._heartbeat(now_ms)] if len(gives) < len(drained) else []
+        return [*commits, *released, *self._give(again), *gives]
 
     def acknowledged(self, sent_ms: int, now_ms: int) -> list[Output]:
         """Note that Kafka acknowledged the heartbeat that was sent at `sent_ms`.
@@ -477,7 +509,6 @@ class Client:
             epoch=self.epoch,
             commits_itself=self._commits_itself,
             queues=queues,
-            filters={held.give.queue.topic: self._filter_of(held.give.queue.topic) for held in queues},
         )
 
     @property
@@ -566,11 +597,18 @@ class Client:
         return outputs
 
     def _filter_of(self, topic: str) -> Filter:
-        """Return this client's filter of a topic; while it has queues of a topic that it has left, the former one."""
-        return self._filters.get(topic, ("*", "TAG"))
+        """Return this client's filter of a topic: that of its pattern, unless it names the topic."""
+        if topic in self._filters:
+            return self._filters[topic]
+        if has_failed_messages(topic) or not self._preferences.pattern:
+            return "*", "TAG"
+        return self._preferences.pattern_expression, self._preferences.pattern_expression_type
 
-    def _give(self, queues: Iterable[AssignedQueue]) -> list[Give]:
-        return [self._holding.give(assigned, self.instance_id) for assigned in queues]
+    def _give(self, queues: Iterable[AssignedQueue], *, is_committed: bool = True) -> list[Give]:
+        return [
+            self._holding.give(one, self.instance_id, self._filter_of(one.queue.topic), is_committed=is_committed)
+            for one in queues
+        ]
 
     def _note(self, refusal: Rejected, now_ms: int) -> list[Output]:
         """Report a rejection once per rule; repeat commits that no coordinator has accepted.

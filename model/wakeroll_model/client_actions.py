@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from wakeroll_model.decisions import FencedReason, OtherFilter, Start
-from wakeroll_model.events import Commit, Failures, Heartbeat, Report, Unregister
+from wakeroll_model.events import Commit, Failures, Filter, Heartbeat, Report, Unregister
 from wakeroll_model.queue import Queue
 
 DropReason = FencedReason | Literal["silent", "idle"]
@@ -33,6 +33,8 @@ class Give(Struct, frozen=True):
     """Epoch of the assignment."""
     instance_id: str
     """The instance that the queue is assigned to; with `assigned_epoch` it identifies one assignment of a queue."""
+    filter: Filter = ("*", "TAG")
+    """The client's filter of its messages; when that changes, the queue drains, and is given again with the new one."""
 
 
 class Take(Struct, frozen=True):

@@ -23,6 +23,8 @@ class ClientQueue(Struct):
     draining: bool = False
     following: AssignedQueue | None = None
     """The next assignment of the queue, which begins when it is drained; None if there is none."""
+    refiltered: bool = False
+    """Whether it drains because the client's filter has changed: it stays assigned, and is given with the new one."""
     outdated: bool = False
     """Whether the queue was assigned again, even if that was revoked since: progress of this assignment is not
     committed."""
@@ -66,10 +68,9 @@ class Aligned(Struct, frozen=True):
 class Holding:
     """Queues that the client has, each by its assignment. Calls about a replaced assignment of a queue are ignored."""
 
-    def __init__(self, filter_of: Callable[[str], Filter], queues: Iterable[ClientQueue] = ()) -> None:
-        """Begin with copies of these queues; `filter_of` returns the client's filter of a topic."""
+    def __init__(self, queues: Iterable[ClientQueue] = ()) -> None:
+        """Begin with copies of these queues."""
         self._held: dict[Queue, ClientQueue] = {queue.give.queue: structs.replace(queue) for queue in queues}
-        self._filter_of = filter_of
         self._texts: dict[Queue, tuple[Give, int, str]] = {}
         """Texts that the application commits, each with the offset that it belongs to. A last will has none."""
         self._left: dict[Queue, int] = {}
@@ -139,7 +140,7 @@ class Holding:
                 continue
             ahead: tuple[Ahead, ...] = ()
             if held.kept is not None or held.ahead:
-                offset, ahead = self._split(queue, held, offset)
+                offset, ahead = self._split(held, offset)
             if held.acknowledged is None or (
                 not starts_only
                 and (offset > held.acknowledged or (ahead != held.ahead and offset == held.acknowledged))
@@ -160,11 +161,11 @@ class Holding:
         give, at, text = self._texts.get(held.give.queue, (None, 0, ""))
         return text if give == held.give and at == offset else ""
 
-    def _split(self, queue: Queue, held: ClientQueue, done: int) -> tuple[int, tuple[Ahead, ...]]:
+    def _split(self, held: ClientQueue, done: int) -> tuple[int, tuple[Ahead, ...]]:
         """Return the offset to commit for a queue that is processed up to `done`, and the progress beyond it."""
         offset = done if held.kept is None else min(done, held.kept)
         offset = max(offset, held.acknowledged or 0)
-        expression, expression_type = self._filter_of(queue.topic)
+        expression, expression_type = held.give.filter
         own = Ahead(
             expression=expression, expression_type=expression_type, offset=done, leader_epoch=held.leader_epoch_at(done)
         )
@@ -187,6 +188,7 @@ class Holding:
             following = assigned if assigned and assigned.assigned_epoch > held.assigned_epoch else None
             held.outdated |= following is not None
             if held.draining:  # drain it to its end: the application does not know of the assignments in between
+                held.refiltered &= assigned is not None
                 changed |= held.following != following
                 held.following = following
             elif assigned is None or following:
@@ -194,8 +196,27 @@ class Holding:
                 taken.append(queue)
         return Aligned(tuple(taken), tuple(listed.values()), changed or bool(taken or listed))
 
-    def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
-        """Add a queue that the client does not have, for this instance.
+    def refilter(self, filter_of: Callable[[str], Filter | None]) -> tuple[Queue, ...]:
+        """Begin to drain the queues that are read by another filter than the one that this returns for their topic.
+
+        No commit passes what is committed now: the new filter may want what the former one has passed over since. None:
+        the topic keeps its filter. Return the queues that began to drain.
+        """
+        self.changes += 1
+        taken = []
+        for queue, held in self._held.items():
+            if filter_of(queue.topic) in (None, held.give.filter):
+                continue
+            held.kept = held.least
+            if not held.draining:
+                held.draining = held.refiltered = True
+                taken.append(queue)
+        return tuple(taken)
+
+    def give(self, assigned: AssignedQueue, instance_id: str, own_filter: Filter, *, is_committed: bool = True) -> Give:
+        """Add a queue that the client does not have, for this instance, to be read by its filter.
+
+        `is_committed`: whether the coordinator is known to have the offset that it starts at.
 
         A coordinator that was away decides in the order of its log. It may take a queue and assign it again before it
         reads that this client has begun it; then it has no offset, and ``last`` would skip what came in between.
@@ -204,16 +225,23 @@ class Holding:
         start, left = assigned.start, self._left.pop(assigned.queue, None)
         if left is not None and start.offset is None and start.policy != "first":
             start = Start(offset=left)
-        give = Give(assigned.queue, start, assigned.assigned_epoch, instance_id)
+        give = Give(assigned.queue, start, assigned.assigned_epoch, instance_id, own_filter)
         # With both, the start is the lower one, and nothing is committed there.
-        committed = None if assigned.start.policy else assigned.start.offset
+        committed = assigned.start.offset if is_committed and not assigned.start.policy else None
         self._held[assigned.queue] = ClientQueue(give, assigned.assigned_epoch, committed, ahead=assigned.start.ahead)
         return give
 
-    def release(self, queues: Iterable[Queue], *, starts_only: bool = False) -> list[AssignedQueue]:
-        """Remove these queues; return those that are assigned again.
+    def release(
+        self, queues: Iterable[Queue], *, starts_only: bool = False
+    ) -> tuple[list[AssignedQueue], list[AssignedQueue]]:
+        """Remove these queues.
 
-        `starts_only`: what is processed counts only if it was committed.
+        Args:
+            queues: some that the client has.
+            starts_only: what is processed counts only if it was committed.
+
+        Returns:
+            Those that are assigned again, and those that go on with another filter.
         """
         self.changes += 1
         removed = [self._held.pop(queue) for queue in queues]
@@ -223,7 +251,20 @@ class Holding:
                 self._left[held.give.queue] = offset if held.kept is None else min(offset, held.kept)
         while len(self._left) > config.MAX_QUEUES:
             del self._left[next(iter(self._left))]
-        return [held.following for held in removed if held.following]
+        following = [held.following for held in removed if held.following]
+        refiltered = [held for held in removed if held.refiltered and not held.following]
+        return following, [self._refiltered(held, starts_only=starts_only) for held in refiltered]
+
+    def _refiltered(self, held: ClientQueue, *, starts_only: bool) -> AssignedQueue:
+        """Return a queue that goes on with another filter, as if it were assigned now.
+
+        It starts at the committed offset, without the messages behind it that are processed for the former filter.
+        """
+        start, offset = held.give.start, held.least if starts_only else held.done
+        if offset is not None:
+            offset, ahead = self._split(held, offset)
+            start = Start(offset=offset, leader_epoch=held.leader_epoch_at(offset), ahead=ahead, done=start.done)
+        return AssignedQueue(held.give.queue, held.assigned_epoch, start)
 
     def clear(self, *, starts_only: bool = False) -> tuple[Queue, ...]:
         """Remove all queues, and return them; see `release`."""

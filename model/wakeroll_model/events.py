@@ -41,14 +41,15 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=T
     """An input of the coordinator."""
 
 
+Expression = Annotated[str, Meta(max_length=4_096, description="filter for messages: tags or SQL92; * accepts all")]
+
+
 class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One topic that a client subscribes, and the filter for its messages."""
 
     topic: TopicName
-    expression: Annotated[
-        str, Meta(max_length=4_096, description="filter for messages: tags or SQL92; * accepts all")
-    ] = "*"
-    expression_type: Literal["TAG", "SQL92"] = "TAG"
+    expression: Expression = "*"
+    expression_type: FilterType = "TAG"
     version: Annotated[
         int, Meta(ge=0, le=2**63 - 1, description="number of the change of the subscription, counted per instance")
     ] = 0
@@ -127,11 +128,17 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
         str,
         Meta(
             max_length=config.MAX_PATTERN,
-            description="regular expression of RE2: topics whose whole names match it are subscribed too, without a "
-            "filter; empty if there is none",
+            description="regular expression of RE2: topics whose whole names match it are subscribed too; empty if "
+            "there is none",
         ),
     ] = ""
     """Read from feature level 4 on."""
+    pattern_expression: Annotated[
+        Expression, Meta(description="filter for messages of the topics that match `pattern`: tags or SQL92")
+    ] = "*"
+    """Read from feature level 5 on; below it, these topics have no filter."""
+    pattern_expression_type: FilterType = "TAG"
+    """Read from feature level 5 on."""
     round: Annotated[
         int,
         Meta(

@@ -31,7 +31,8 @@ CHANGES: Mapping[int, str] = {
     "heartbeats list calls that have lasted long; "
     "members subscribe the topics whose names match a pattern, which an observer evaluates; "
     "a member whose application has not chosen a strategy agrees with that of the running group",
-    5: "a group may cut the partitions of a topic into slices, which are assigned like queues (`configure --slices`)",
+    5: "a group may cut the partitions of a topic into slices, which are assigned like queues (`configure --slices`); "
+    "the topics that match a pattern may have a filter",
 }
 """Level -> what is new in it."""
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from wakeroll_model import config
 from wakeroll_model.config import NEVER_MS
 from wakeroll_model.decisions import Cause, Done, FencedReason, How, Start, Trigger
-from wakeroll_model.events import About, Ahead, Filter, Heartbeat, LongCall, Mode, Policy, Subscription
+from wakeroll_model.events import About, Ahead, Filter, FilterType, Heartbeat, LongCall, Mode, Policy, Subscription
 from wakeroll_model.queue import Queue
 from wakeroll_model.shard_load import NOTHING, Load
 
@@ -133,6 +133,10 @@ class Member(Struct, array_like=True, kw_only=True):
     slice_by: str | None = None
     """By what it cuts partitions into slices, as heartbeats tell it; None if it does not know slices, and below feature
     level 5."""
+    pattern_expression: str = "*"
+    """Filter of the topics in `matched`; ``*`` below feature level 5."""
+    pattern_expression_type: FilterType = "TAG"
+    """Its type."""
 
     @property
     def first_start(self) -> Start:

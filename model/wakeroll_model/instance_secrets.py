@@ -3,8 +3,6 @@
 Everybody who reads the control topics knows every instance_id. Without the secret, anybody could forge an `unregister`.
 """
 
-import hashlib
-
 PROVABLE = "h:"
 """Prefix of an instance_id that continues with the first 40 hex digits of the SHA-256 of a secret."""
 
@@ -15,6 +13,8 @@ def provable_id(secret: str) -> str:
     >>> provable_id("a secret")
     'h:984ca5162200734c592148f1820b71057f098573'
     """
+    import hashlib  # here, because nothing else of a consumer that only was imported needs it
+
     return PROVABLE + hashlib.sha256(secret.encode()).hexdigest()[:40]
 
 

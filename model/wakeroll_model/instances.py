@@ -5,7 +5,7 @@ A client_id has one live instance, which is the member. Another instance never r
 
 from msgspec import structs
 
-from wakeroll_model import admission, conflicts
+from wakeroll_model import admission, conflicts, patterns
 from wakeroll_model.config import ENDED_MS, MAX_RIVALS, WAITING_MS
 from wakeroll_model.decisions import Fenced, FencedReason
 from wakeroll_model.events import Heartbeat
@@ -82,7 +82,7 @@ def _let_wait(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     """Remember an instance that waits, and its latest heartbeat; answer its first one."""
     now_ms, session_ms = turn.moment.now_ms, turn.group.session_of(member) + 1
     is_new = beat.instance_id not in member.waiting
-    size = admission.size_of(beat.subscriptions, beat.strategy_params, beat.pattern)
+    size = admission.size_of(beat.subscriptions, beat.strategy_params, patterns.text_of(beat))
     rival = Rival(structs.replace(beat, owned=[]), size, now_ms)  # it owns nothing, whatever its heartbeat claims
     if is_new:
         _note_waiting(member, beat.instance_id, now_ms, session_ms)

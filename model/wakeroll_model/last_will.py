@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from wakeroll_model.client_queues import ClientQueue, Holding
-from wakeroll_model.events import Commit, Filter, Unregister
+from wakeroll_model.events import Commit, Unregister
 from wakeroll_model.queue import Queue
 
 
@@ -29,8 +29,6 @@ class LastWill(Struct, frozen=True, kw_only=True):
     """Whether processed messages are committed without a call of `commit`."""
     queues: tuple[ClientQueue, ...]
     """The queues, each by its assignment."""
-    filters: Mapping[str, Filter]
-    """Topic -> the client's filter, for the topics of the queues."""
 
     def events(self, progress: Mapping[Queue, int], died: str) -> list[Commit | Unregister]:
         """Return what to send, in this order, to the group's partition.
@@ -42,7 +40,7 @@ class LastWill(Struct, frozen=True, kw_only=True):
                 has the progress of the will.
             died: how the process has ended, such as ``SIGKILL``; empty if that is not known.
         """
-        holding = Holding(self.filters.__getitem__, self.queues)
+        holding = Holding(self.queues)
         for queue in self.queues:
             if (offset := progress.get(queue.give.queue)) is not None:
                 holding.finish(queue.give, offset)

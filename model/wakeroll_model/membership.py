@@ -19,7 +19,7 @@ from wakeroll_model import (
 )
 from wakeroll_model.config import LAGGING_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
 from wakeroll_model.decisions import Change, FencedReason, How, Membership, Rejected
-from wakeroll_model.events import Heartbeat, Subscription, Unregister
+from wakeroll_model.events import Heartbeat, Unregister
 from wakeroll_model.group import EndedInstance, Group, Kicked, Loss, Member
 from wakeroll_model.instance_secrets import may_end
 from wakeroll_model.modes import SHARING, sharing_of
@@ -243,14 +243,14 @@ def _join(turn: Turn, beat: Heartbeat) -> Outcome:
 def _member(turn: Turn, beat: Heartbeat) -> Member:
     matched = patterns.matched_by(turn.group, beat)
     subscriptions = {subscription.topic: subscription for subscription in beat.subscriptions}
-    subscriptions |= {topic: Subscription(topic=topic) for topic in matched}
+    subscriptions |= patterns.subscribed(matched, beat)
     member = Member(
         instance_id=beat.instance_id,
         seen_ms=turn.moment.now_ms,
         subscriptions=subscriptions,
         shown_epoch=beat.epoch,
         session_ms=SESSION_TIMEOUT_MS,
-        bytes=admission.size_of(list(subscriptions.values()), beat.strategy_params, beat.pattern),
+        bytes=admission.size_of(list(subscriptions.values()), beat.strategy_params, patterns.text_of(beat)),
         mode=beat.mode,
         joined_ms=turn.moment.at_ms,
         about=beat.about,

@@ -2,7 +2,8 @@
 
 An observer, which knows the topics of the cluster, evaluates the expression and appends the topics to the log of the
 group (`Matches`), as Kafka's coordinator does (KIP-848). So all members and all coordinators agree on them, and no
-expression is evaluated here. A topic that matches is subscribed as if the member had named it, without a filter.
+expression is evaluated here. A topic that matches is subscribed as if the member had named it, with the filter that the
+member has for all of them.
 """
 
 from collections.abc import Collection, Iterable
@@ -40,6 +41,19 @@ def without(matched: Iterable[str], named: Collection[str]) -> list[str]:
     return [topic for topic in matched if topic not in named]
 
 
+def subscribed(matched: Iterable[str], by: Heartbeat | Member) -> dict[str, Subscription]:
+    """Return the subscriptions of the topics that a member has by its pattern only, with the filter of the pattern."""
+    expression, expression_type = by.pattern_expression, by.pattern_expression_type
+    return {
+        topic: Subscription(topic=topic, expression=expression, expression_type=expression_type) for topic in matched
+    }
+
+
+def text_of(by: Heartbeat | Member) -> str:
+    """Return what a group stores of a pattern, for its size: the expression, and its filter if it has one."""
+    return by.pattern if by.pattern_expression == "*" else by.pattern + by.pattern_expression
+
+
 def note_problem(turn: Turn, beat: Heartbeat) -> None:
     """Reject a heartbeat with another pattern than before, if something is wrong with the pattern."""
     known = turn.group.matches.get(beat.pattern) if beat.pattern else None
@@ -58,7 +72,9 @@ def follow(turn: Turn, event: Matches) -> Outcome:
         return NOTHING
     changed = {client_id: _subscriptions(group.members[client_id], now.topics) for client_id in users}
     sizes = {
-        client_id: admission.size_of(list(wanted.values()), group.members[client_id].strategy_params, event.pattern)
+        client_id: admission.size_of(
+            list(wanted.values()), group.members[client_id].strategy_params, text_of(group.members[client_id])
+        )
         for client_id, (wanted, _) in changed.items()
     }
     more = sum(sizes.values()) - sum(group.members[client_id].bytes for client_id in users)
@@ -131,7 +147,7 @@ def _subscriptions(member: Member, topics: Collection[str]) -> tuple[dict[str, S
     own = frozenset(member.matched)
     named = {topic: one for topic, one in member.subscriptions.items() if topic not in own}
     matched = without(topics, named)
-    return named | {topic: Subscription(topic=topic) for topic in matched}, matched
+    return named | subscribed(matched, member), matched
 
 
 def _forget_unused(group: Group) -> None:

@@ -10,7 +10,10 @@ from wakeroll_model.group import Group, Member
 from wakeroll_model.modes import SHARING
 from wakeroll_model.turn import NOTHING, Outcome, Turn, combined
 
-NAMES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight", "pattern")
+NAMES = (
+    *("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight"),
+    *("pattern", "pattern_expression", "pattern_expression_type"),
+)
 """Fields that a heartbeat and a member have in common, beside the subscriptions."""
 
 _named = attrgetter(*NAMES)
@@ -41,13 +44,13 @@ def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         for subscription in beat.subscriptions
     }
     matched = patterns.matched_by(group, beat, member)
-    wanted |= {topic: Subscription(topic=topic) for topic in matched}
+    wanted |= patterns.subscribed(matched, beat)
     reworded = wanted != member.subscriptions
     rethought = [name for name in NAMES if getattr(member, name) != getattr(beat, name)]
     if not reworded and not rethought:
         member.matched = matched
         return NOTHING
-    more = admission.size_of(list(wanted.values()), beat.strategy_params, beat.pattern) - member.bytes
+    more = admission.size_of(list(wanted.values()), beat.strategy_params, patterns.text_of(beat)) - member.bytes
     if full := admission.no_room(turn, more):
         turn.reject(beat, "limit", f"the member keeps its previous preferences: {full}")
         return NOTHING

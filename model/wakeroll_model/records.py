@@ -76,7 +76,11 @@ def _default_of(field: structs.FieldInfo) -> Any:
 
 _NEW_FIELDS: Mapping[int, Mapping[type[Struct], Collection[str]]] = {
     4: {Heartbeat: ("about", "handling", "pattern", "strategy_by_default"), Unregister: ("died",)},
-    5: {Heartbeat: ("slice_by",), Configure: ("slices",), Queue: ("slices", "slice")},
+    5: {
+        Heartbeat: ("slice_by", "pattern_expression", "pattern_expression_type"),
+        Configure: ("slices",),
+        Queue: ("slices", "slice"),
+    },
 }
 """Level -> its new fields: unknown below it, so they may have any value there."""
 

@@ -318,6 +318,8 @@ def _last_beat(group_id: str, client_id: str, member: Member) -> Heartbeat:
         consume_from_ms=member.consume_from_ms,
         subscriptions=[one for topic, one in member.subscriptions.items() if topic not in member.matched],
         pattern=member.pattern,
+        pattern_expression=member.pattern_expression,
+        pattern_expression_type=member.pattern_expression_type,
         strategy=member.strategy,
         strategy_params=member.strategy_params,
         slice_by=member.slice_by,

@@ -107,14 +107,14 @@ def test_a_strategy_knows_nothing_of_the_machine():
 
 
 def test_an_application_does_not_need_spark():
-    """`pip install wakeroll` brings msgspec and a Kafka client, no JVM; two modules are extras."""
+    """`pip install wakeroll` brings msgspec and a Kafka client, no JVM; three modules are of extras."""
     installed = {*sys.stdlib_module_names, "msgspec", "confluent_kafka", "wakeroll_model", "wakeroll"}
-    extras = {"telemetry": "opentelemetry", "faststream": "faststream"}
+    extras = {"telemetry": "opentelemetry", "faststream": "faststream", "faststream_broker": "faststream"}
     optional = {path: extras[path.stem] for path in files_of("wakeroll") if path.stem in extras}
     others = [path for path in files_of("wakeroll") if path not in optional]
 
     assert strangers(others, installed) == []
-    assert [strangers([path], installed | {package}) for path, package in optional.items()] == [[], []]
+    assert [strangers([path], installed | {package}) for path, package in optional.items()] == [[], [], []]
     assert [path for path in others if {f"wakeroll.{name}" for name in extras} & {*imports_of(path)}] == []
 
 

@@ -112,6 +112,7 @@ def test_a_port_taken_by_somebody_else_is_left_to_them(folder, tmp_path):
             EmbeddedBroker(tmp_path / "third", port=port).start()
 
 
+@pytest.mark.operate
 def test_a_port_lost_between_the_look_and_the_leap_is_replaced(folder):
     """Free ports are found by looking; with many tests on one machine, somebody else leaps first now and then."""
     taken: list[int] = []

@@ -11,7 +11,14 @@ NAMES = ["wakeroll", "Kafka, cooperative-sticky, short sessions"]
 PATIENCE_S = 120.0
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in NAMES], ids=lambda case: case.protocol)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if case.protocol == "wakeroll" else [pytest.mark.operate], id=case.protocol)
+        for case in CASES
+        if case.name in NAMES
+    ],
+)
 def test_joins_and_ends_repeat_and_lose_nothing(coordinator, group_id, tmp_path, case):
     """Both kinds of groups move only the queues that they must."""
     group = ChangingGroup(coordinator.connection, case, group_id, tmp_path / "group", PATIENCE_S)

@@ -83,6 +83,7 @@ def test_every_example_is_run_by_a_test():
     assert {name for name in names - elsewhere if not any(call.format(name) in source for call in calls)} == set()
 
 
+@pytest.mark.operate
 def test_killed_again_and_again_every_order_is_added_once(plane, tmp_path, monkeypatch):
     """The kills fall between two commits, so that messages are delivered again: the sums must not show it."""
     monkeypatch.setenv("WAKEROLL_LAST_WILL", "off")  # or nothing would be delivered again

@@ -123,6 +123,7 @@ def test_a_holder_proves_its_lease_in_the_topic_that_exists(connection):
             lease.prove()
 
 
+@pytest.mark.operate
 def test_a_standby_waits_in_the_topic_that_was_created_again(tmp_path):
     """The brokers were restarted before, so the new topic has lower leader epochs, which Kafka's clients ignore."""
     with EmbeddedBroker(tmp_path / "broker") as its:

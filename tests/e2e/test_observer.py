@@ -336,6 +336,7 @@ def test_without_a_broker_it_waits_and_still_ends_when_asked(tmp_path):
         assert observer.log_tail().count("WARNING") == 1
 
 
+@pytest.mark.operate
 def test_a_broker_may_go_and_come_back(tmp_path):
     """It says so once, and does not greet the broker with the ticks that it missed."""
     with EmbeddedBroker(tmp_path / "broker") as broker:

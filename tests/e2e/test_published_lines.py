@@ -124,6 +124,7 @@ def test_only_the_published_lines_show_that_the_history_was_rewritten(connection
     assert all(row[name] in document["published"] for name in ("at", "found", "expected"))
 
 
+@pytest.mark.operate
 def test_restored_tables_are_not_accused(connection, check, tmp_path):
     """`restore` says in the topic that the lost lines do not count; the next recorder begins new chains."""
     warehouse = tmp_path / "warehouse"

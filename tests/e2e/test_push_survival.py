@@ -42,6 +42,7 @@ def entries(log: Path) -> list[tuple[int, int, float]]:
     return [(int(number), int(offset), float(at)) for number, offset, at in lines]
 
 
+@pytest.mark.operate
 def test_a_process_that_was_frozen_for_longer_than_its_session_begins_none_of_the_messages_that_it_had(
     coordinator, group_id, tmp_path
 ):

@@ -162,7 +162,9 @@ def test_a_member_whose_unread_inbox_was_deleted_stays_a_member(coordinator, gro
     assert handled_by(member) == all_of(2, 1_000)
 
 
-@pytest.mark.parametrize("orderly", [False, True], ids=["any order", "in order"])
+@pytest.mark.parametrize(
+    "orderly", [pytest.param(False, id="any order"), pytest.param(True, id="in order", marks=pytest.mark.operate)]
+)
 def test_a_member_that_never_receives_a_revocation_releases_its_queues_within_a_session(
     coordinator, group_id, start, orderly
 ):
@@ -189,6 +191,7 @@ def test_a_member_that_never_receives_a_revocation_releases_its_queues_within_a_
     assert len(instances(coordinator, first.client_id)) == 1
 
 
+@pytest.mark.operate
 def test_consumers_come_and_go_while_the_inbox_is_deleted_again_and_again(coordinator, group_id, start):
     """A reader at the end of its partition has lost nothing, and receives what comes."""
     topic = coordinator.topic(4)

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
 
 from tests.support.waiting import wait_until
-from wakeroll import Consumer, InvalidUsage, Queue
+from wakeroll import Consumer, InvalidUsage, Queue, reader
+from wakeroll.push import push_loop
+from wakeroll.push.dispatch import Dispatch
+from wakeroll.push.push_loop import PushLoop
 
 pytestmark = pytest.mark.e2e
 
@@ -30,8 +33,8 @@ def consumer_of(coordinator, group_id, topic) -> Iterator[Callable[..., Consumer
         def make(**settings) -> Consumer:
             prefix = coordinator.connection.topics.prefix
             bootstrap = coordinator.connection.bootstrap
-            settings = {"consume_from": "first", "commit_interval": 0.1} | settings
-            consumer = Consumer(group_id, [topic], bootstrap, prefix=prefix, **settings)
+            settings = {"topics": [topic], "consume_from": "first", "commit_interval": 0.1} | settings
+            consumer = Consumer(group_id, bootstrap=bootstrap, prefix=prefix, **settings)
             stack.callback(consumer.close)
             consumer.join()
             return consumer
@@ -161,6 +164,109 @@ def test_run_does_not_read_on_what_the_application_has_paused(consumer_of, coord
     wait_until(lambda: len(seen) == 260, "the paused one is read on")
     consumer.stop()
     thread.join()
+
+
+class WatchedClient:
+    """Kafka's client, with a list of the partitions that were paused, resumed and sought."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._client = consumer._reader._reader._consumer
+        consumer._reader._reader._consumer = self
+        self.calls: list[tuple[str, TopicPartition]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._client, name)
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.calls += [("pause", one) for one in partitions]
+        self._client.pause(partitions)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.calls += [("resume", one) for one in partitions]
+        self._client.resume(partitions)
+
+    def seek(self, partition: TopicPartition) -> None:
+        self.calls.append(("seek", partition))
+        self._client.seek(partition)
+
+
+def handled_slowly(consumer: Consumer, count: int) -> list[int]:
+    """Run with a handler that lets the queue get full again and again; return the offsets of so many messages."""
+    seen: list[int] = []
+
+    def handle(messages: list[Message]) -> None:
+        time.sleep(0.01)
+        seen.extend(message.offset() or 0 for message in messages)
+        if len(seen) >= count:
+            consumer.stop()
+
+    consumer.run(handle, batch_size=1, prefetch=10, workers=1)
+    return seen
+
+
+@pytest.fixture
+def one_queue(coordinator) -> str:
+    topic = coordinator.topic(1)
+    coordinator.produce(topic, 0, 60)
+    return topic
+
+
+def test_messages_read_ahead_are_not_fetched_again_while_all_queues_are_full(consumer_of, one_queue, monkeypatch):
+    """To pause a queue discards what Kafka's client has read of it; that is needless if nothing is read anyway."""
+    monkeypatch.setattr(reader, "REST_S", 60.0)
+    consumer = consumer_of(topics=[one_queue], orderly=True)
+    client = WatchedClient(consumer)
+
+    assert handled_slowly(consumer, 60) == list(range(60))
+    assert [name for name, _ in client.calls] == []
+
+
+def test_a_queue_that_is_resumed_is_sought_where_it_is(consumer_of, one_queue, monkeypatch):
+    """Kafka's client does not tell the thread that fetches of a resumed partition: it may sleep on for a second."""
+    monkeypatch.setattr(reader, "REST_S", 0.0)
+    consumer = consumer_of(topics=[one_queue], orderly=True)
+    client = WatchedClient(consumer)
+
+    assert handled_slowly(consumer, 60) == list(range(60))
+    names = [name for name, _ in client.calls]
+    assert names[:6] == ["pause", "resume", "seek"] * 2
+    places = [(one.offset, one.leader_epoch) for name, one in client.calls if name == "seek"]
+    assert places == sorted(places)
+    assert all(0 < offset <= 60 and leader_epoch is not None for offset, leader_epoch in places)
+
+
+def test_a_slow_queue_does_not_make_the_others_wait(consumer_of, coordinator, topic, monkeypatch):
+    """A full queue gets time to make room, but not if it needed longer the last time."""
+    monkeypatch.setattr(push_loop, "PATIENCE_MS", 77)
+    full: list[set[int]] = []
+    waits: list[set[int]] = []
+    pause, wait_for = PushLoop._pause, Dispatch.wait_for
+
+    def noted_pause(loop, works):
+        full.append({work.give.queue.queue_id for work in works})
+        pause(loop, works)
+
+    def noted_wait(dispatch, condition, timeout):
+        if timeout == 0.077:
+            waits.append(full[-1])
+        wait_for(dispatch, condition, timeout)
+
+    monkeypatch.setattr(PushLoop, "_pause", noted_pause)
+    monkeypatch.setattr(Dispatch, "wait_for", noted_wait)
+    coordinator.produce(topic, 0, 100)
+    handled = [0, 0]
+    consumer = consumer_of()
+
+    def handle(messages: list[Message]) -> None:
+        number = messages[0].partition() or 0
+        time.sleep(0.0 if number else 0.02)
+        handled[number] += len(messages)
+        if sum(handled) == 140:
+            consumer.stop()
+
+    consumer.run(handle, batch_size=1, prefetch=40, workers=1)
+
+    assert full.count({0}) > waits.count({0})
 
 
 def test_a_signal_handler_cannot_seek_during_run(consumer_of, topic):

@@ -392,6 +392,7 @@ with Consumer("failing", ["orders"], "localhost:9092", consume_from="first") as 
 """
 
 
+@pytest.mark.operate
 def test_a_failed_message_comes_again_is_a_dead_letter_and_is_in_the_tables(up: Path, orders: Connection):
     """With the real observer, which must find the retry topic, and the real coordinator."""
     producer = orders.producer()
@@ -421,9 +422,6 @@ def test_the_readmes_application_consumes(up: Path, orders: Connection):
     )
     with application:
         application.wait_until(lambda: "the first order" in application.log_tail(), PATIENCE_S)
-        # The tables have it somewhat later.
-        billing = "select 1 from groups where group_id = 'billing'"
-        application.wait_until(lambda: rows(up, billing), PATIENCE_S)
 
 
 ANSWERS = {
@@ -485,6 +483,7 @@ def status_of(url: str) -> tuple[int, str]:
         return refused.code, refused.read().decode()
 
 
+@pytest.mark.operate
 def test_each_question_of_the_night_has_one_command_and_one_page(up: Path, orders: Connection, wakeroll):
     """Each command of the table in docs/operations.md runs on a real system; only names and the time are replaced."""
     table = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## Three in the morning")[2]

@@ -147,6 +147,7 @@ def test_small_messages_that_are_too_large_only_together_are_stored(coordinator,
     assert running.problem is None
 
 
+@pytest.mark.operate
 def test_a_topic_that_is_deleted_meanwhile_is_created_again(coordinator, consumer_of, group_id):
     topic = coordinator.topic(1)
     running = Running(consumer_of(topic), lambda message: origin_of(message).attempt == 1)

@@ -206,6 +206,7 @@ def test_a_replica_hears_of_a_later_era_in_a_topic_that_was_created_again(restar
         wait_until(is_later, "the later era is found")
 
 
+@pytest.mark.operate
 def test_a_group_is_woken_when_the_new_decisions_show_that_it_has_no_members(restarted, group_id, tmp_path):
     """`wakeroll wake` takes its members for unknown until then."""
     connection, started = Connection(restarted.bootstrap, topics=Topics(WAKES)), tmp_path / "started"

@@ -20,6 +20,8 @@ from wakeroll_model.rows import EVENTS
 from wakeroll_pipeline.ledger.table_creation import path_of
 
 SUSPENSIONS = int(os.environ.get("SUSPENSIONS", "40"))
+QUICK = {"turn", "append", "done"}
+"""Steps of `make test`; `tests/unit/test_suspended_writers.py` suspends a writer before each line."""
 
 
 class Deployment:
@@ -87,7 +89,9 @@ def is_stopped(process: Popen[str]) -> bool:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=[] if step in QUICK else [pytest.mark.operate]) for step in STEPS]
+)
 def test_a_process_that_is_suspended_before_a_step_ends_without_harm(deployment: Deployment, step: str):
     """Another one takes the turn and writes meanwhile."""
     deployment.feed(4)

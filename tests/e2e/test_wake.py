@@ -142,6 +142,7 @@ def test_a_worker_that_does_not_run_is_woken_by_one_message_and_sleeps_again(coo
     assert coordinator.offsets(workers.group_id, workers.topic) == {0: 1, 1: 2}
 
 
+@pytest.mark.operate
 def test_a_group_that_never_ran_is_woken_too(coordinator, group_id, tmp_path):
     """Its topics are named, and its first messages count."""
     workers = Workers(coordinator, group_id, tmp_path)
@@ -182,6 +183,7 @@ def test_of_two_wakers_one_wakes_and_the_other_takes_over(coordinator, workers):
     assert len(workers.lines("started")) == 2
 
 
+@pytest.mark.operate
 def test_a_worker_per_queue(workers):
     workers.send(200, number=0)
     workers.send(200, number=1)
@@ -191,6 +193,7 @@ def test_a_worker_per_queue(workers):
     assert len(workers.lines("started")) == 2
 
 
+@pytest.mark.operate
 def test_a_command_that_fails_is_repeated_with_growing_pauses(workers):
     workers.command = f"{sys.executable} -c 'import sys; sys.exit(3)'"
     waker = workers.wake("--longest-backoff", "2")
@@ -284,6 +287,7 @@ def test_a_broadcasting_group_is_refused(coordinator, sink, group_id, wakeroll):
     assert "is broadcasting" in " ".join(complaint.split())
 
 
+@pytest.mark.operate
 def test_a_waker_goes_on_when_the_topic_of_its_lease_is_deleted(coordinator, workers):
     """The lease is a queue of the group's first topic; without it, no waker would wake for the other topics."""
     first = f"a-{workers.topic}"

@@ -98,7 +98,7 @@ def agree(watch: Watch, scene: Scene, members: int) -> None:
     )
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", ["consumer", "cooperative", pytest.param("range", marks=pytest.mark.operate)])
 def test_each_rebalance_is_on_record_with_its_reason_while_members_come_and_go(scene, watch, protocol):
     settings = PROTOCOLS[protocol]
     with watch.running(), ExitStack() as members:

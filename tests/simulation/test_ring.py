@@ -10,7 +10,7 @@ from tests.support.simulation.ring.ring_world import RingWorld
 
 SEEDS = 80
 """Worlds of each run; `python -m tests.simulation.simulate --only ring --seeds 1000` runs more."""
-QUICK = 40
+QUICK = 25
 """`make test` runs so many of them, and `make test-operate` the others."""
 
 

@@ -30,6 +30,7 @@ def test_every_record_and_every_decision_is_a_row(spark, day):
     assert spark.table("snapshots").select(f.countDistinct("topic", "partition")).collect()[0][0] == 8
 
 
+@pytest.mark.operate
 def test_a_batch_that_is_appended_in_pieces_has_the_same_rows(spark, day, tmp_path, monkeypatch):
     """A process that catches up reads large batches; their order in Kafka's partitions is kept across pieces."""
     monkeypatch.setattr(record, "MOST_AT_ONCE", 50)
@@ -45,6 +46,7 @@ def test_a_batch_that_is_appended_in_pieces_has_the_same_rows(spark, day, tmp_pa
         assert pieces.exceptAll(whole).count() == 0, table.name
 
 
+@pytest.mark.operate
 def test_what_an_old_coordinator_still_publishes_beside_a_restored_one_is_left_out(spark, tmp_path, caplog):
     """Its machine was cut off; the log says once that it is still there, and no row contradicts another."""
     story = Story()

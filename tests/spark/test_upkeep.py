@@ -279,6 +279,7 @@ def test_no_record_is_deleted_that_only_a_damaged_snapshot_makes_superfluous(spa
     assert ("wakeroll.groups", 0) not in damaged.begins
 
 
+@pytest.mark.operate
 def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_path):
     """The files of before stay until nobody reads them any more; a round that did not come so far is made up for."""
     ensure_tables(spark, tmp_path, keep_versions_ms=3_600_000)

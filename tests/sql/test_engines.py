@@ -47,6 +47,7 @@ def test_every_row_of_every_view_is_the_same(request, spark, home):
     assert all(found[name] for name in ("events", "handovers", "groups", "current_assignments"))
 
 
+@pytest.mark.operate
 def test_rows_about_slices_are_the_same(spark, sliced):
     """Null is a value of the column `slice`, also in joins: a queue that is not cut."""
     open_views(spark, sliced)

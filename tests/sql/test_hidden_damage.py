@@ -8,6 +8,7 @@ import pytest
 
 from tests.sql.conftest import PARTITIONS
 from tests.support.hidden_damages import EDITED, KINDS, LOST
+from tests.support.samples import sample
 from wakeroll_model.rows import CHAINED
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.proven_rows import chain_of
@@ -37,6 +38,6 @@ def test_the_table_has_all_kinds():
     assert len(KINDS) >= 60
 
 
-@pytest.mark.parametrize("name", LOST | EDITED)
+@pytest.mark.parametrize("name", sample(LOST | EDITED, quick=12))
 def test_damage_is_found_and_named(judge, name):
     judge(name)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.samples import sample
 from tests.support.systems.s3_copies import upload
 from tests.support.systems.s3_server import BUCKET, S3Server
 from wakeroll_model.rows import RECORDED
@@ -56,7 +57,7 @@ def home(store: S3Server, day: Path) -> str:
     return f"s3a://{BUCKET}/day"
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", sample(QUESTIONS, quick=6))
 def test_an_answer_is_that_of_a_local_folder(day, home, wakeroll, monkeypatch, tmp_path, question):
     monkeypatch.chdir(tmp_path)
     words = [word.replace("+", " ") for word in question.split()]

@@ -33,11 +33,12 @@ class Interrupted:
         """Make a call; it may raise `Interrupt`."""
         if self.where:
             return function(*arguments, **named)
+        before = sys.gettrace()  # that of `make coverage`, which would see nothing of the later tests of this process
         sys.settrace(self._trace)
         try:
             return next(_apart(function, arguments, named))
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         file = frame.f_code.co_filename

@@ -5,6 +5,7 @@ Nobody runs it. An ignored error that a checker does not find is an error too.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -49,6 +50,8 @@ def consume() -> None:
         "fetch.min.bytes": 1,
     }
     with Consumer("billing", topics, "localhost:9092", kafka_config=settings, on_assigned=where, on_lost=lose) as one:
+        one.subscribe({re.compile("orders-.*"): "paid"})
+        one.subscribe({re.compile("orders-.*"): "paid", "returns": "*"})
         one.run(handle, workers=4)
         one.run(traced_or_not, handle_timeout=3)
         for message in one:

@@ -233,6 +233,7 @@ def test_a_result_is_written_although_the_tables_cannot_be_read(wakeroll, home, 
     assert any("events is missing" in (error.text or "") for error in root.iter("error"))
 
 
+@pytest.mark.operate
 def test_marts_have_one_case_per_model_and_test(wakeroll, home):
     """One test of dbt finds that the table of assignments is empty."""
     DeltaTable(str(home / "warehouse" / "assignments")).delete()

@@ -268,6 +268,7 @@ def test_no_row_is_deleted_while_the_facts_of_its_day_cannot_be_written(tmp_path
     assert [failure.step for failure in report.failures] == ["write the daily facts"]
 
 
+@pytest.mark.operate
 def test_of_two_processes_that_write_a_day_at_once_one_does_it(tmp_path):
     """Both have computed the facts before one of them stores them; neither the first day nor a later one is doubled."""
     create_tables(tmp_path)
@@ -403,6 +404,7 @@ def test_a_damaged_opening_is_computed_again(tmp_path):
     assert read_opening(path_of_facts(tmp_path)) is not None
 
 
+@pytest.mark.operate
 def test_a_day_of_which_rows_were_deleted_is_not_judged(tmp_path):
     """Its facts are what is left of them; those of the next day are still compared."""
     story = a_kill_on_the_second_day()

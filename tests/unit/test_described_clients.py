@@ -9,6 +9,7 @@ from msgspec import UNSET, structs
 
 from tests.support.control_log import TOPIC
 from tests.support.histories.group_histories import PARTITION, History, plans
+from tests.support.samples import sample
 from tests.support.simulation.groups.group_simulation import GROUPS
 from wakeroll import InvalidUsage
 from wakeroll.argument_checks import about_of
@@ -166,7 +167,7 @@ def test_no_decision_about_queues_depends_on_a_description(plan):
         assert undescribed(one.apply(described)) == undescribed(other.apply(bare))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sample(range(6), quick=2))
 def test_in_no_world_a_decision_about_queues_depends_on_a_description(seed):
     """With crashes, losses, resets, strangers, and members that come back with another version."""
     world = GROUPS.world(GROUPS.draw(seed)).run()
@@ -178,7 +179,7 @@ def test_in_no_world_a_decision_about_queues_depends_on_a_description(seed):
             assert undescribed(one.apply(told)) == undescribed(other.apply(untold))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sample(range(12), quick=3))
 def test_in_the_end_each_member_is_known_by_its_own_description(seed):
     """Whatever was lost: heartbeats, the state, or the process before, which had another version."""
     world = GROUPS.world(GROUPS.draw(seed, is_raised=True)).run()

@@ -14,6 +14,8 @@ from pydantic import BaseModel
 from wakeroll import InvalidUsage
 from wakeroll.faststream import WakerollBroker
 from wakeroll.testing import MemoryBroker
+from wakeroll.testing.faststream_broker import TestWakerollBroker
+from wakeroll_model.queue import Queue
 from wakeroll_model.slices import slice_of
 
 
@@ -167,3 +169,40 @@ def test_a_deserializer_of_confluent_kafka_is_a_function_of_the_value(memory):
     memory.run_until_done()
 
     assert sorted(seen) == [Order(number=number).model_dump_json() for number in range(4)]
+
+
+def test_an_application_is_tested_on_a_broker_in_memory():
+    """Its subscribers are members, its publishers write, and each handler has FastStream's mock."""
+    broker = WakerollBroker("unused:9092", consumer={"commit_interval": 0.1})
+    invoices = broker.publisher("invoices")
+    seen: list[int] = []
+
+    @broker.subscriber("orders", group_id="billing")
+    @invoices
+    async def handle(order: Order) -> Order:
+        seen.append(order.number)
+        return Order(number=order.number + 100)
+
+    @broker.subscriber("letters", group_id="post", batch=True)
+    async def post(letters: list[str]) -> None:
+        seen.extend(len(one) for one in letters)
+
+    async def main() -> None:
+        for _ in range(2):  # each time on another broker in memory
+            seen.clear()
+            test = TestWakerollBroker(broker)
+            async with test as started:
+                assert started is broker
+                await broker.publish(Order(number=1), "orders", headers={"a": "b"})
+                await broker.publish_batch("four", "letter", topic="letters")
+                await handle.wait_call(timeout=30)
+                await post.wait_call(timeout=30)
+                handle.mock.assert_called_once_with({"number": 1, "amount": 0.0})
+                async with asyncio.timeout(30):
+                    while len(seen) < 3 or test.memory.committed("billing") != {Queue("orders", "", 0): 1}:
+                        await asyncio.sleep(0.01)
+                invoices.mock.assert_called_once_with({"number": 101, "amount": 0.0})
+            assert sorted(seen) == [1, 4, 6]
+        assert broker._bootstrap == "unused:9092"
+
+    asyncio.run(main())

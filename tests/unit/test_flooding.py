@@ -176,6 +176,7 @@ def test_a_flood_of_commits_of_strangers_stores_nothing():
     assert flooded.size < before + 1_000
 
 
+@pytest.mark.operate
 def test_what_a_flood_of_groups_left_is_forgotten():
     """Members expire after a session; a group without offsets and settings is forgotten after a week."""
     flooded = Flooded("groups", max_groups=200)

@@ -257,3 +257,18 @@ def test_an_interrupt_leaves_no_exception_to_the_tests_behind_it():
             interrupted.call(free, threading.RLock())
 
         assert sys.exc_info() == (None, None, None), interrupted.where
+
+
+def test_a_call_that_may_be_interrupted_leaves_the_trace_function_that_there_was():
+    """`make coverage` has one: without it, the later tests of the process would count for nothing."""
+    before = sys.gettrace()
+
+    def trace(*_: object) -> None:
+        pass
+
+    sys.settrace(trace)
+    try:
+        Interrupted(1).call(len, "")
+        assert sys.gettrace() is trace
+    finally:
+        sys.settrace(before)

@@ -60,17 +60,31 @@ def test_a_public_name_is_imported_when_it_is_used():
     assert done.stdout == "module 'wakeroll' has no attribute 'Consumr'\n"
 
 
-_CONSUMER = """
-import sys, wakeroll
-wakeroll.Consumer
-print(sorted(sys.modules))
-"""
+_HEAVY = {"asyncio", "concurrent.futures", "confluent_kafka", "json", "logging", "msgspec", "ssl", "typing_extensions"}
+"""Modules that take longer to import than all of Python's start."""
+
+
+def test_the_package_alone_imports_nothing_that_is_heavy():
+    """A module that only names a type of ours, or a command that only fails, must not pay for a Kafka client."""
+    imported = _imported_by("import wakeroll")
+
+    assert not imported & _HEAVY
+    assert {one for one in imported if one.startswith(("wakeroll.", "wakeroll_"))} == set()
+
+
 _FOR_FEW = {
+    "_hashlib",
+    "difflib",
+    "hmac",
     "importlib.metadata",
+    "ipaddress",
+    "pathlib",
     "tomllib",
+    "urllib.parse",
     "wakeroll.admin",
     "wakeroll.decision_log",
     "wakeroll.keys",
+    "wakeroll.last_will.executor_link",
     "wakeroll.operator_requests",
     "wakeroll.push.push_loop",
     "wakeroll.reset",
@@ -84,9 +98,15 @@ _FOR_FEW = {
 
 def test_a_consumer_that_polls_does_not_wait_for_what_it_does_not_use():
     """They took a third of the time and half of our memory: a function that starts often pays for each of them."""
-    done = run_process([sys.executable, "-c", _CONSUMER])
+    imported = _imported_by("from wakeroll import Consumer")
 
-    assert done.stderr == ""
-    imported = set(literal_eval(done.stdout))
     assert "wakeroll.consumer" in imported
     assert not imported & _FOR_FEW
+
+
+def _imported_by(statement: str) -> set[str]:
+    """Return the modules that a new interpreter has after this statement, and had not before it."""
+    before = "import sys; before = set(sys.modules)"
+    done = run_process([sys.executable, "-c", f"{before}; {statement}; print(sorted(set(sys.modules) - before))"])
+    assert done.stderr == ""
+    return set(literal_eval(done.stdout))

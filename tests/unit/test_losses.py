@@ -150,6 +150,7 @@ def test_lost_records_are_on_record(home, capsys):
     assert "nothing to repair" in said
 
 
+@pytest.mark.operate
 def test_a_later_loss_beside_a_recorded_one_is_found(home, capsys):
     place = busiest(home)
     delete(home, EVENTS, of_shard(place, 4, 5))
@@ -230,6 +231,7 @@ def test_lost_decisions_are_on_record(home, capsys):
     assert {"decisions.chain", "decisions.numbering"} <= broken.keys()
 
 
+@pytest.mark.operate
 def test_a_damaged_snapshot_that_no_replay_makes_is_on_record(home, capsys):
     lose_decisions(home)
     oldest = min(row["offset"] for row in rows_in(home, SNAPSHOTS) if of_shard(busiest(home), row["offset"])(row))
@@ -279,6 +281,7 @@ def test_a_history_before_the_gap_says_nothing_of_it(home):
         assert len(missing_history(ledger, from_ms=before)) == 2, "records and decisions"
 
 
+@pytest.mark.operate
 def test_the_data_docs_say_what_is_missing(home, tmp_path):
     place = busiest(home)
     delete(home, EVENTS, of_shard(place, 4, 5))
@@ -300,6 +303,7 @@ def numbers(home: Path, shard: str) -> list[int]:
     return sorted(row["seq"] for row in rows_in(home, DECISIONS) if row["shard"] == shard)
 
 
+@pytest.mark.operate
 def test_a_repair_by_replay_does_not_prove_rows_that_it_did_not_make(home, capsys):
     """The hash of the kept rows would say that the edited one was always like that."""
     shard = f"groups-{busiest(home)}.1"
@@ -345,6 +349,7 @@ def test_an_edited_decision_that_was_accepted_is_on_record_in_a_replay(home, cap
     assert run("replay", "--home", str(home)) == 1
 
 
+@pytest.mark.operate
 def test_a_repair_by_replay_leaves_later_lines_as_they_are(home, capsys):
     """They prove their rows as before, also if somebody kept a line from the time before the repair."""
     shard = f"groups-{busiest(home)}.1"

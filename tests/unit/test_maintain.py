@@ -96,6 +96,7 @@ def files_in(folder: Path) -> int:
     return sum(path.is_file() for path in folder.rglob("*"))
 
 
+@pytest.mark.operate
 def test_a_stopped_ledger_has_one_file_of_rows_per_table_and_the_check_holds(settings, capfd):
     """Nobody but this command looks after a ledger whose `run` is stopped."""
     before = {table.name: DeltaTable(settings.warehouse / table.name).to_pyarrow_table() for table in RECORDED}

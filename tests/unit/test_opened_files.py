@@ -7,6 +7,7 @@ import pytest
 from tests.support.delta_tables import write_assignments, write_tables
 from tests.support.ledgers import DAY_MS, PARTITIONS, START_MS, Story
 from tests.support.opened_files import opened_files
+from tests.support.samples import sample
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_model.rows import DECISIONS, EVENTS
 from wakeroll_pipeline.cli import open_ledger
@@ -97,7 +98,7 @@ QUESTIONS = {
 """Question -> its command for a ledger of so many days."""
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", sample(QUESTIONS, quick=5))
 def test_a_question_opens_as_many_files_of_an_old_ledger_as_of_a_young_one(ledgers, wakeroll, question):
     """Otherwise it takes longer with each day that is kept."""
     opened = {}
@@ -181,7 +182,7 @@ PERIODS = [
 ]
 
 
-@pytest.mark.parametrize("group_id", [None, "billing", "audit"])
+@pytest.mark.parametrize("group_id", [None, "billing", pytest.param("audit", marks=pytest.mark.operate)])
 @pytest.mark.parametrize("period", PERIODS, ids=str)
 def test_a_replay_of_some_files_is_that_of_all(ledgers, monkeypatch, period, group_id):
     with duck_ledger(ledgers[YOUNG]) as ledger:

@@ -9,7 +9,7 @@ from tests.support.simulation.push.push_world import Plan, PushWorld
 WORLDS = int(os.environ.get("PUSH_WORLDS", "200"))
 """Worlds with seeds in a row; `PUSH_WORLDS=2000` runs more."""
 FIRST = int(os.environ.get("PUSH_FIRST", "0"))
-QUICK = 80
+QUICK = 50
 """Without `PUSH_WORLDS`, `make test` runs so many, and `make test-operate` the others."""
 SEEDS = [
     pytest.param(seed, marks=[pytest.mark.operate] if seed >= QUICK and "PUSH_WORLDS" not in os.environ else [])

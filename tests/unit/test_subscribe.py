@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.waiting import wait_until
 from wakeroll import AsyncConsumer, Consumer, InvalidUsage, Queue, Sql92, Subscribed
+from wakeroll.pattern_choice import NO_PATTERN
 from wakeroll.testing import MemoryBroker
 from wakeroll.topic_subscriptions import TopicSubscriptions
 from wakeroll_model.events import Subscription
@@ -135,42 +136,87 @@ def test_a_wrong_argument_leaves_the_topics_as_they_are(broker, topics, problem)
         assert consumer.subscription() == Subscribed({"orders": "*"})
 
 
-def test_a_filter_does_not_change_while_its_queues_are_here(broker):
-    """What the former filter has passed over counts as processed by it alone: other members may want it."""
+def test_another_filter_counts_for_messages_that_were_not_handed_out(broker):
+    """Also for those that were read ahead and passed over; what was handed out does not come again."""
+    told: list[tuple[str, list[Queue]]] = []
+    for number, tag in enumerate(["paid", "refunded", "paid", "refunded", "paid"], 1):
+        broker.send("orders", f"o{number}", tags=tag)
+    with consumer_of(
+        broker,
+        {"orders": "paid"},
+        commit_interval=60.0,
+        on_assigned=lambda _, queues: told.append(("assigned", queues)),
+        on_revoked=lambda _, queues: told.append(("revoked", queues)),
+    ) as consumer:
+        assert values(consumer, 2) == ["o1", "o3"]
+        consumer.subscribe({"orders": "paid || refunded"})
+        assert consumer.subscription() == Subscribed({"orders": "paid || refunded"})
+
+        assert values(consumer, 3) == ["o2", "o4", "o5"]
+        consumer.subscribe({"orders": "refunded"})
+        broker.send("orders", "o6", tags="paid")
+        broker.send("orders", "o7", tags="refunded")
+        assert values(consumer, 1) == ["o7"]
+    assert told == [(change, [ORDERS]) for change in ("assigned", "revoked") * 3]
+    assert broker.committed(GROUP) == {ORDERS: 7}
+
+
+def test_a_filter_that_changes_twice_at_once_is_the_last_one(broker):
     broker.send("orders", "o1", tags="paid")
-    broker.send("orders", "o2", tags="refunded")
     with consumer_of(broker, {"orders": "paid"}) as consumer:
         assert values(consumer, 1) == ["o1"]
-        with pytest.raises(InvalidUsage, match=r"^cannot change the filter of orders while this consumer has queues"):
-            consumer.subscribe({"orders": "refunded", "returns": "*"})
-        assert consumer.subscription() == Subscribed({"orders": "paid"})
+        for tag in ("refunded", "shipped", "paid", "lost"):
+            consumer.subscribe({"orders": tag})
+        for number, tag in enumerate(["paid", "refunded", "lost"], 2):
+            broker.send("orders", f"o{number}", tags=tag)
 
-        consumer.subscribe(["returns"])
-        broker.send("returns", "r1")
-        assert values(consumer, 1) == ["r1"]
-        consumer.subscribe({"orders": "refunded", "returns": "*"})
-        broker.send("orders", "o3", tags="refunded")
-        broker.send("orders", "o4", tags="paid")
-        assert values(consumer, 1) == ["o3"]
+        assert values(consumer, 1) == ["o4"]
 
 
-def test_a_topic_that_was_left_keeps_its_filter_until_its_queues_are_released():
+def test_another_filter_counts_while_run_works(broker):
+    """Messages that are being handled are finished; the handler need not be interrupted."""
+    handled: list[str] = []
+    for number in range(1, 7):
+        broker.send("orders", f"o{number}", tags="paid" if number % 2 else "refunded")
+    with consumer_of(broker, {"orders": "paid"}, commit_interval=60.0) as consumer:
+
+        def handle(messages):
+            handled.extend(message.value().decode() for message in messages)
+            if len(handled) == 2:
+                consumer.subscribe({"orders": "paid || refunded"})
+            elif len(handled) == 6:
+                consumer.stop()
+
+        consumer.run(handle, batch_size=1, prefetch=2)
+
+    assert sorted(handled) == ["o1", "o2", "o3", "o4", "o5", "o6"]
+    assert broker.committed(GROUP)[ORDERS] == 6
+
+
+def test_a_topic_that_was_left_keeps_its_filter_until_its_queues_are_released(broker):
     """The application must not receive what it never wanted, while the coordinator revokes the queues."""
-    topics = TopicSubscriptions([Subscription(topic="orders", expression="paid")], "retry.billing")
+    broker.send("orders", "o1", tags="paid")
+    with consumer_of(broker, {"orders": "paid"}) as consumer:
+        assert values(consumer, 1) == ["o1"]
+        broker.send("orders", "o2", tags="refunded")
+        broker.send("returns", "r1")
+        consumer.subscribe(["returns"])
+        assert values(consumer, 1) == ["r1"]
 
-    assert topics.change([Subscription(topic="returns")], "", {"orders"})[0] == [
-        Subscription(topic="returns", version=1)
-    ]
-    assert not topics.filters.is_filter_of(Subscription(topic="orders"))
-    assert topics.change([Subscription(topic="returns")], "", set())[0] == [Subscription(topic="returns", version=1)]
-    assert topics.filters.is_filter_of(Subscription(topic="orders"))
+
+def test_an_expression_that_cannot_be_parsed_leaves_the_filter_as_it_is(broker):
+    with consumer_of(broker, {"orders": "paid"}) as consumer:
+        with pytest.raises(InvalidUsage, match=r"^cannot parse the expression of orders: "):
+            consumer.subscribe({"orders": Sql92("amount >")})
+
+        assert consumer.subscription() == Subscribed({"orders": "paid"})
 
 
 def test_another_filter_has_a_higher_version():
     """The coordinator ignores a filter whose version is not higher, because its heartbeat may be an old one."""
     topics = TopicSubscriptions([Subscription(topic="orders")], "retry.billing")
-    topics.change([Subscription(topic="returns")], "", set())
-    topics.change([Subscription(topic="orders", expression="paid")], "", set())
+    topics.change([Subscription(topic="returns")], NO_PATTERN)
+    topics.change([Subscription(topic="orders", expression="paid")], NO_PATTERN)
 
     assert topics.own == [Subscription(topic="orders", expression="paid", version=2)]
     assert topics.take_retries(with_retries=True)[0][1:] == [Subscription(topic="retry.billing")]
@@ -194,6 +240,31 @@ def test_a_topic_that_appears_and_matches_is_read_from_its_first_message(broker)
         assert [one.value() for one in consumer.fetch(("reorder", 0), 0, 0).messages] == [b"r1"]
 
 
+def test_the_topics_of_a_pattern_may_have_a_filter_which_changes(broker):
+    """Also those that appear later; a topic that is named keeps its own filter."""
+    for tag in ("paid", "refunded"):
+        broker.send("orders", f"o-{tag}", tags=tag)
+        broker.send("returns", f"r-{tag}", tags=tag)
+    topics = {re.compile("o.*|late"): "paid", "returns": "*"}
+    with consumer_of(broker, topics, commit_interval=60.0) as consumer:
+        assert consumer.subscription() == Subscribed({"returns": "*"}, "o.*|late", "paid")
+        assert sorted(values(consumer, 3)) == ["o-paid", "r-paid", "r-refunded"]
+        assert consumer.fetch(("orders", 0), 0, 0).messages[0].value() == b"o-paid"
+
+        consumer.subscribe({re.compile("o.*|late"): Sql92("TAGS = 'refunded'"), "returns": "*"})
+        assert values(consumer, 1) == ["o-refunded"]
+        broker.create_topic("late")
+        for tag in ("paid", "refunded"):
+            broker.send("late", f"l-{tag}", tags=tag)
+        assert values(consumer, 1) == ["l-refunded"]
+
+        consumer.subscribe({re.compile("o.*|late|returns"): "lost"})
+        for topic in ("returns", "late", "orders"):
+            broker.send(topic, f"{topic} last", tags="lost")
+            broker.send(topic, f"{topic} other", tags="paid")
+        assert sorted(values(consumer, 3)) == ["late last", "orders last", "returns last"]
+
+
 def test_a_pattern_and_names_may_be_combined_and_changed(broker):
     """A topic that is named has its filter, also if the pattern matches it."""
     with consumer_of(broker, {"orders": "paid"}, pattern="o.*") as consumer:
@@ -213,6 +284,15 @@ def test_a_pattern_and_names_may_be_combined_and_changed(broker):
     ("topics", "pattern", "problem"),
     [
         (re.compile("a"), "b", "^topics and pattern are both patterns; pass one of them$"),
+        ({re.compile("a"): "*"}, "b", "^topics and pattern are both patterns; pass one of them$"),
+        (
+            {re.compile("a"): "*", re.compile("b"): "*"},
+            None,
+            "^topics has 2 patterns; a member has one: join them with |",
+        ),
+        ({re.compile("a"): 7}, None, "^the expression of a pattern is 7"),
+        ({re.compile("a"): "x" * 4_097}, None, "^the expression of a pattern is .*4,?096"),
+        ({re.compile("a"): Sql92("n >")}, None, "^cannot parse the expression of pattern 'a': "),
         (None, "", "^pattern is empty; it must be a regular expression of topics' names$"),
         (None, "(", r"^pattern is '\('; it must be a regular expression \(missing \), unterminated"),
         (None, "a" * 1_025, "^pattern is .* 1,?024"),

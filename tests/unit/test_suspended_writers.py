@@ -113,6 +113,7 @@ def test_a_writer_that_is_suspended_before_any_line_harms_nobody(worlds: Iterato
     suspend_one(worlds, "", firsts[::3], clock_stands=False)
 
 
+@pytest.mark.operate
 def test_a_writer_whose_lease_was_in_another_topic_harms_nobody(worlds: Iterator[World]):
     """Other lines. Its machine was suspended too, so its clock does not tell it that time has passed."""
     _, firsts = steps_of(next(worlds))

@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.damaged_tables import DAMAGES, add_a_column, flip_the_pages, largest_file, lose_a_file
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, a_day
+from tests.support.samples import sample
 from wakeroll.connection import Topics
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.ledger.delta_files import is_delta
@@ -39,6 +40,13 @@ COMMANDS = {
     "check": "check",
 }
 """Command -> a call of it that reads the tables."""
+READING = [
+    pytest.param(command, damage, marks=[] if quick else [pytest.mark.operate])
+    for damage in (lose_a_file, flip_the_pages)
+    for command in COMMANDS
+    for quick in [command != "marts" and (damage is lose_a_file or command == "sql")]
+]
+"""In `make test`, each command but `marts` meets a lost file, when it opens the tables, and one meets damaged pages."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +70,7 @@ def home(sound, tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-@pytest.mark.parametrize("table", ["events", "decisions"])
+@pytest.mark.parametrize("table", ["events", pytest.param("decisions", marks=pytest.mark.operate)])
 def test_a_damaged_table_is_named_with_its_file_and_exit_code_3(wakeroll, home, table, what):
     """An operator at night reads one line: which file, and where it can be had again."""
     named = DAMAGES[what](home / "warehouse" / table)
@@ -75,8 +83,7 @@ def test_a_damaged_table_is_named_with_its_file_and_exit_code_3(wakeroll, home, 
     assert "; put " in complaint, "it does not name a remedy"
 
 
-@pytest.mark.parametrize("damage", [lose_a_file, flip_the_pages])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "damage"), READING)
 def test_every_command_that_reads_a_damaged_table_ends_with_the_same_sentence(wakeroll, home, command, damage):
     """Whether it is noticed when the tables are opened, or in the middle of a query."""
     named = damage(home / "warehouse" / "decisions")
@@ -131,7 +138,7 @@ def test_a_column_of_another_type_breaks_the_rule_of_its_type(wakeroll, home):
     assert "offsets.partition.type" in said
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("marts", "check")])
+@pytest.mark.parametrize("command", sample([name for name in COMMANDS if name not in ("marts", "check")], quick=4))
 def test_a_column_of_a_newer_release_is_ignored(wakeroll, sound, home, command):
     """docs/upgrading.md: until the level is raised, one may go back to the release before."""
     words = ["sql", "select * from groups order by group_id"] if command == "sql" else COMMANDS[command].split()
@@ -154,7 +161,7 @@ def test_check_ignores_a_column_of_a_newer_release(wakeroll, home):
         assert code == 0, said + complaint
 
 
-@pytest.mark.parametrize("forbidden", ["", "events", "events/_delta_log"])
+@pytest.mark.parametrize("forbidden", ["", pytest.param("events", marks=pytest.mark.operate), "events/_delta_log"])
 def test_a_folder_without_rights_is_named(wakeroll, sound, forbidden):
     folder = Path(tempfile.mkdtemp(prefix="rights-"))
     shutil.copytree(sound / "warehouse", folder / "warehouse")

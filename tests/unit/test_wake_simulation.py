@@ -8,10 +8,12 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from msgspec import UNSET
 
 from wakeroll.connection import Connection
 from wakeroll.decision_log import Said
@@ -25,6 +27,7 @@ from wakeroll_model.pull_client import PullEnded, Pulls
 from wakeroll_model.queue import Queue
 from wakeroll_model.retry_topics import delay_ms_of
 from wakeroll_model.sleeping_group import RECHECK_MS, RETURN_MS, STUCK_MS, WakeRules
+from wakeroll_pipeline.observer.pattern_book import matching_topics
 
 GROUP = "billing"
 RETRIES = Queue("retry.billing", "", 5)
@@ -245,6 +248,10 @@ class World:
             return []
         return sorted(queue for queue in self.ends if queue.topic == topic)
 
+    def list_topics(self, **_: float) -> SimpleNamespace:
+        """Return the topics of the cluster."""
+        return SimpleNamespace(topics=dict.fromkeys(queue.topic for queue in self.ends))
+
     def ranges(self, queues: Iterable[Queue]) -> dict[Queue, tuple[int, int]]:
         """Return the first offset and the end of queues."""
         if not self.is_leader:
@@ -320,13 +327,15 @@ class World:
 def waker_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GroupWaker]:
     """Make the real waker in a world."""
 
-    def make(world: World, **rules: int) -> GroupWaker:
+    def make(world: World, topics: Sequence[str] = ("orders",), **rules: int) -> GroupWaker:
         monkeypatch.setattr(group_waker, "now_ms", lambda: world.now_ms)
         for name in ("Positions", "Puller", "Lease"):
             monkeypatch.setattr(group_waker, name, lambda *_: world)
         monkeypatch.setattr(group_waker.DecisionLog, "of_group", lambda *_, **_more: world)
         monkeypatch.setattr(Connection, "operators_consumer", lambda _: world)
-        return GroupWaker(Connection("b:9092"), GROUP, world, topics=["orders"], rules=WakeRules(**rules))
+        return GroupWaker(
+            Connection("b:9092"), GROUP, world, matching=matching_topics, topics=topics, rules=WakeRules(**rules)
+        )
 
     return make
 
@@ -359,6 +368,28 @@ def test_every_message_is_read_whatever_was_lost_late_or_repeated(waker_of, seed
         go_on()
     assert len(world.starts) == started, "workers are started although there is nothing to read"
     assert started <= most * CHAOS_MS / 2_000
+
+
+@pytest.mark.parametrize("topic", ["orders.late", "returns", "__orders"])
+def test_a_new_topic_wakes_the_group_whose_last_members_had_a_pattern_that_it_matches(waker_of, topic):
+    """Nobody has an offset of it: the group slept when it was created."""
+    world = World(0)
+    world.calm_down()
+    for change, pattern in (("joined", "none.*"), ("resubscribed", "orders.*"), ("left", None)):
+        found = Membership(group_id=GROUP, client_id="a", change=change, epoch=1, pattern=pattern or UNSET)
+        world.decide(found)
+    world.set_offset(Queue("orders", "", 0), 0)
+    world.now_ms += 60_000
+    waker = waker_of(world, topics=())
+    new = Queue(topic, "", 0)
+    world.ends[new] = 1
+
+    for _ in range(120):
+        world.step()
+        waker._round()
+
+    assert len(world.starts) == (topic == "orders.late")
+    assert world.is_read(new) == (topic == "orders.late")
 
 
 class Member:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from wakeroll.last_will.will_file import Sending
     from wakeroll_model.last_will import LastWill
 
-READY = b"ready 2"
+READY = b"ready 3"
 """Sent to each process that connects; with the number of the format of wills and of these messages, which changes with
 each of their changes, because a listening executor may be of another release."""
 REGISTER, FORGET, END = b"+", b"-", b"."

@@ -38,8 +38,9 @@ from wakeroll_model.retry_topics import retry_topic_of
 
 log = logging.getLogger("wakeroll")
 
-PATIENCE_S = 0.05
-"""How long the loop waits for the workers before it pauses a full queue (s); resuming costs a new fetch."""
+PATIENCE_MS = 50
+"""How long the loop waits for the workers before it pauses a full queue (ms), as resuming costs a new fetch. If a queue
+needed longer the last time, the loop does not wait for it: all other queues would wait too."""
 REPORT_EVERY_MS = 1_000
 """Shortest time between two reports of failed messages to the coordinator (ms)."""
 
@@ -100,6 +101,8 @@ class PushLoop:
         self._leaving: dict[Queue, _Leaving] = {}
         """Queues that were revoked or lost, while the handler is at work on their messages."""
         self._paused: dict[Queue, QueueWork] = {}
+        self._full_since_ms: dict[Queue, int] = {}
+        """Queue -> when it was paused last because it was full, if the workers did not make room soon."""
         self._returning: dict[Queue, Move] = {}
         """Queues whose log lost its tail, while the handler is at work on their messages."""
         self._largest = 0
@@ -244,6 +247,7 @@ class PushLoop:
             until = NEVER_MS if self._orderly else now + round(control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
             for queue in (give.queue for give in self._starts.ended()):
                 self._paused.pop(queue, None)
+                self._full_since_ms.pop(queue, None)
                 self._returning.pop(queue, None)
                 self._delayed.drop(queue)
                 # In this order, because `_end` must know of all work, whenever an exception comes.
@@ -296,7 +300,10 @@ class PushLoop:
         self._go_on_where_settled()
         self._is_read = not self._returning
         if self._reader.is_idle:
-            self._control.changed.wait(self._pace.wait_s)
+            if self._paused:
+                self._dispatch.wait_for(lambda: bool(self._low_ones()), self._pace.wait_s)
+            else:
+                self._control.changed.wait(self._pace.wait_s)
             return
         touched, delayed = [], []
         for give, messages in self._reader.take(self._limits.most_at_once(self._largest), self._wait_s(), each=True):
@@ -417,9 +424,12 @@ class PushLoop:
         With a slice, the others of its partition that have enough messages are paused: reading them on would pass over
         messages of the full one, which would have to be read again.
         """
-        self._dispatch.wait_for(lambda: not any(map(self._is_full, full)), PATIENCE_S)
+        quick = [work for work in full if work.give.queue not in self._full_since_ms]
+        if quick:
+            self._dispatch.wait_for(lambda: not any(map(self._is_full, quick)), PATIENCE_MS / 1_000)
         with self._dispatch.lock:
             still_full = {work.give.queue: work for work in full if self._is_full(work)}
+            self._full_since_ms |= dict.fromkeys(still_full, now_ms())
             cut = {queue.whole for queue in still_full if queue.slices > 1}
             still_full |= {
                 queue: work
@@ -435,23 +445,29 @@ class PushLoop:
         for queue in low:
             self._is_read = False
             del self._paused[queue]
+            if now_ms() - self._full_since_ms.get(queue, NEVER_MS) in range(PATIENCE_MS):
+                del self._full_since_ms[queue]
 
     def _low(self) -> list[Queue]:
         """Return the paused queues that can be read on."""
         if not self._paused:
             return []
         with self._dispatch.lock:
-            needy = {queue.whole for queue, work in self._paused.items() if queue.slices > 1 and self._needs_more(work)}
-            return [
-                queue
-                for queue, work in self._paused.items()
-                if queue not in self._delayed
-                and (
-                    self._limits.is_low(work.messages, work.bytes, work.span)
-                    if queue.slices == 1
-                    else queue.whole in needy and not self._is_full(work)
-                )
-            ]
+            return self._low_ones()
+
+    def _low_ones(self) -> list[Queue]:
+        """Return the paused queues that can be read on, under the lock of the dispatch."""
+        needy = {queue.whole for queue, work in self._paused.items() if queue.slices > 1 and self._needs_more(work)}
+        return [
+            queue
+            for queue, work in self._paused.items()
+            if queue not in self._delayed
+            and (
+                self._limits.is_low(work.messages, work.bytes, work.span)
+                if queue.slices == 1
+                else queue.whole in needy and not self._is_full(work)
+            )
+        ]
 
     def _needs_more(self, work: QueueWork) -> bool:
         """Return whether a slice must be read on, even if messages of other slices are passed over for it."""

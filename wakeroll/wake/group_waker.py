@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from confluent_kafka import KafkaException
 
@@ -16,6 +16,7 @@ from wakeroll.monotonic_clock import now_ms
 from wakeroll.name_lists import names_of
 from wakeroll.partition_offsets import Positions
 from wakeroll.puller import Puller
+from wakeroll.topic_patterns import may_match
 from wakeroll.wake.lease import Lease
 from wakeroll.wake.worker_starters import GroupSize, Starter, Worker
 from wakeroll_model.decisions import Membership, Offset
@@ -39,6 +40,9 @@ QUERY_MS = 1_000
 """Kafka is queried for the ends of queues at most once in this time, for all queues together."""
 LEAVE_S = 5.0
 
+Matching = Callable[[str, Iterable[str]], list[str]]
+"""Returns the topics whose whole names match a pattern, as an observer does; for a sleeping group, none does."""
+
 
 class GroupWaker:
     """Watches one group. Several processes may: one of them has the lease, which is a queue of the group ``wake.<G>``.
@@ -52,6 +56,7 @@ class GroupWaker:
         group_id: str,
         starter: Starter,
         *,
+        matching: Matching,
         topics: Iterable[str] = (),
         rules: WakeRules | None = None,
         timeout: float = 10.0,
@@ -62,7 +67,9 @@ class GroupWaker:
             connection: the brokers.
             group_id: the group that sleeps.
             starter: starts its workers.
-            topics: its topics; if omitted, those that it has committed offsets for.
+            matching: evaluates the patterns of its members.
+            topics: its topics; if omitted, those that it has committed offsets for, and those that match a pattern of
+                its members, or of its last ones.
             rules: limits; None: the defaults.
             timeout: seconds to wait for a broker.
 
@@ -74,6 +81,8 @@ class GroupWaker:
         own_group = argument_checks.group_id_of(f"wake.{group_id}")
         self._starter = starter
         self._named = tuple(topics)
+        self._matching = matching
+        self._timeout = timeout
         self._consumer = connection.operators_consumer()
         self._positions = Positions(self._consumer, timeout)
         self._connection = connection
@@ -188,7 +197,7 @@ class GroupWaker:
             )
 
     def _known_topics(self) -> list[str]:
-        found = list(self._named) or self._history.topics
+        found = list(self._named) or [*self._history.topics, *self._matched()]
         if not found:
             raise InvalidUsage(
                 f"group {self._group_id!r} has no committed offsets; is the name correct? If it has never run, name "
@@ -196,6 +205,15 @@ class GroupWaker:
             )
         retries = retry_topic_of(self._group_id)
         return [*dict.fromkeys([name for name in found if name != retries]), retries]
+
+    def _matched(self) -> list[str]:
+        """Return the topics of the cluster that match a pattern of the members, or of the last ones."""
+        patterns = self._history.patterns
+        if not patterns:
+            return []
+        topics = self._consumer.list_topics(timeout=self._timeout).topics
+        allowed = sorted(topic for topic in topics if may_match(topic, self._connection.topics))
+        return sorted({topic for pattern in patterns for topic in self._matching(pattern, allowed)})
 
     def _look_up(self) -> list[Queue]:
         return [queue for topic in self._topics for queue in self._positions.queues(topic)]
@@ -210,9 +228,9 @@ class GroupWaker:
         if now_ms() < self._refresh_ms:
             return
         self._refresh_ms = now_ms() + REFRESH_MS
-        if self._history.topics:  # a group that is forgotten keeps its topics here
-            self._topics = self._known_topics()
         try:
+            if self._history.topics or self._history.patterns:  # a group that is forgotten keeps its topics here
+                self._topics = self._known_topics()
             self._queues, self._is_stale = self._look_up(), True
             self._group.keep_only(self._queues)
             self._lease.move(self._lease_topic())

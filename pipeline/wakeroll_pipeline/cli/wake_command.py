@@ -22,7 +22,11 @@ Http = Annotated[
 ]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="A topic of the group; repeatable. Default: the topics that it has offsets for."),
+    typer.Option(
+        "--topic",
+        help="A topic of the group; repeatable. Default: the topics that it has offsets for, "
+        "and those that match a pattern of its last members.",
+    ),
 ]
 Workers = Annotated[
     int,
@@ -59,6 +63,7 @@ def wake(
     from wakeroll.wake.group_waker import GroupWaker
     from wakeroll.wake.worker_starters import CommandStarter, HttpStarter
     from wakeroll_model.sleeping_group import WakeRules
+    from wakeroll_pipeline.observer.pattern_book import matching_topics
 
     if (command is None) == (http is None):
         raise InvalidUsage("name either --exec or --http: how a worker is started")
@@ -72,6 +77,6 @@ def wake(
         longest_sleep_ms=settings.forget_after_ms // 2,
     )
     connection, stop = settings.connection, StopSignals().asked
-    waker = GroupWaker(connection, group, starter, topics=topic or (), rules=rules)
+    waker = GroupWaker(connection, group, starter, matching=matching_topics, topics=topic or (), rules=rules)
     with login_watched(connection, stop):
         waker.run(stop)

@@ -41,6 +41,11 @@ class _Expression:
         return [] if self.problem else [topic for topic in topics if self._compiled.fullmatch(topic)]
 
 
+def matching_topics(pattern: str, topics: Iterable[str]) -> list[str]:
+    """Return the topics whose whole names match a pattern; none if RE2 does not accept it."""
+    return _Expression(pattern).matching(topics)
+
+
 class _Watch:
     """One pattern of one group, and what its group was told last."""
 

@@ -23,7 +23,7 @@ from tests.support.simulation.push.push_coordinator import (
 )
 from tests.support.simulation.push.scheduled_threads import NEVER_S, Scheduler
 from tests.support.simulation.push.simulated_kafka import SendFaults, SimulatedConsumer, SimulatedProducer
-from wakeroll import DeadLetter, Retry, heartbeat_thread, origin_of, pace, queue_starts
+from wakeroll import DeadLetter, Retry, heartbeat_thread, origin_of, pace, queue_starts, reader
 from wakeroll.connection import Topics
 from wakeroll.heartbeat_thread import Control
 from wakeroll.message_selection import MessageSelection
@@ -37,7 +37,6 @@ from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.slice_by import slice_key
 from wakeroll.sliced_reader import SlicedReader
-from wakeroll.topic_filters import TopicFilters
 from wakeroll_model import feature_levels
 from wakeroll_model.client import Client, Preferences
 from wakeroll_model.events import AnyEvent, Commit, Configure, Level, Subscription
@@ -203,7 +202,7 @@ class PushWorld(SimulatedCoordinator):
             stack.enter_context(patch.object(heartbeat_thread, "CallThread", DirectCalls))
             stack.enter_context(patch.object(heartbeat_thread, "_members", set()))
             stack.enter_context(patch.object(heartbeat_thread, "Flag", self.threads.Event))
-            for module in (dispatch, refused_letters, send_back, workers, heartbeat_thread, queue_starts, pace):
+            for module in (dispatch, refused_letters, send_back, workers, heartbeat_thread, queue_starts, pace, reader):
                 stack.enter_context(patch.object(module, "time", self.time))
             for module in (push_loop, failure_handling, heartbeat_thread):
                 stack.enter_context(patch.object(module, "now_ms", self.now_ms))
@@ -574,11 +573,10 @@ class SimulatedClient:
         )
         self.reader = SlicedReader(Reader(connection), slice_key(None))
         self._connection = connection
-        self._filters = TopicFilters(subscriptions)
         outbox = SimulatedOutbox(world, lambda: self.cut_until_s)
         inbox: Any = SimulatedInbox(world, client_id)
         self._control = Control(client, lambda: inbox, outbox, lambda _: None)  # type: ignore[arg-type]
-        self._selection = MessageSelection(self._control, self.reader, self._filters)
+        self._selection = MessageSelection(self._control, self.reader)
         self._starts = QueueStarts(self._control, self.reader, self._assigned)
         self._stopping = self._leaving = False
         self._stopped_s = NEVER_S

@@ -38,6 +38,10 @@ class SimulatedConsumer:
     def resume(self, partitions: list[TopicPartition]) -> None:
         self._paused.difference_update((one.topic, one.partition) for one in partitions)
 
+    def seek(self, partition: TopicPartition) -> None:
+        """The reader only seeks where it is, after it has resumed a partition."""
+        assert self._next[partition.topic, partition.partition] == partition.offset
+
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         assert timeout > 0
         assert all(one.offset == OFFSET_BEGINNING for one in partitions)

@@ -1,6 +1,6 @@
 """What a seed has drawn: the groups, the topics and the steps of a world."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -118,6 +118,18 @@ class RingPlan:
         return replace(self, faults=tuple(one for one in self.faults if not any(one is other for other in faults)))
 
 
+def _with_changes(
+    seed: int, steps: tuple[Step, ...], groups: Sequence[GroupPlan], only: tuple[str, ...]
+) -> tuple[Step, ...]:
+    """Return the steps, with some in which a member changes its filter, if that differs in a later deployment."""
+    rng, changed = Random(f"changes {seed}"), list(steps)
+    if all(group.later_tags is None for group in groups) or (only and "subscribe" not in only):
+        return steps
+    for _ in range(rng.choice([1, 2, 3])):
+        changed.insert(rng.randint(0, len(changed)), Step(rng.choice([0.0, 2.0]), "subscribe", rng.getrandbits(32)))
+    return tuple(changed)
+
+
 def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
     """Draw a world.
 
@@ -202,7 +214,7 @@ def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
         if deployments.random() < 0.3:
             others = [tags for tags in ((), ("paid",), ("refunded",), ("paid", "refunded")) if tags != group.tags]
             groups[at] = replace(group, later_tags=deployments.choice(others))
-    plan = replace(plan, groups=tuple(groups))
+    plan = replace(plan, groups=tuple(groups), faults=_with_changes(seed, plan.faults, groups, only))
     cuts = Random(f"slices {seed}")  # of its own, so that the other steps of a seed stay the same
     own = {name: value for name, value in given.items() if name in RingPlan.__dataclass_fields__}
     known = tuple(name for name in (SLICED_ROUGH if is_rough else SLICED_GRACEFUL) if not only or name in only)

@@ -5,6 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.support.simulation.ring.ring_processes import AsyncProcess, ConsumerProcess, PollProcess, RunProcess
+from tests.support.simulation.ring.virtual_threads import VirtualThread
 from wakeroll import Admin, DeadLetters, WakerollError
 from wakeroll.errors import RequestUnanswered
 from wakeroll_model.events import Mode
@@ -39,6 +40,26 @@ def _leave(world: "RingWorld", rng: Random) -> str:
         return ""
     member.leave()
     return member.name
+
+
+def _subscribe(world: "RingWorld", rng: Random) -> str:
+    """Let a member of the former deployment subscribe with the filter of the later one, while it works."""
+    members = [one for one in world.members() if one.tags != one.group.last_tags and one.consumer is not None]
+    if not members:
+        return ""
+    member = rng.choice(members)
+    consumer, wanted = member.consumer, member.group.last_tags
+    world.truth.change_tags(member.name, wanted)
+    member.tags = wanted
+
+    def work(_: str) -> None:
+        try:
+            consumer.subscribe(member.group.subscriptions(wanted))
+        except WakerollError as problem:
+            world.say(f"   {member.name} does not subscribe: {problem}")
+
+    VirtualThread(world.scheduler, lambda: work(""), f"{member.name} subscribes", process=member.name).start()
+    return f"{member.name} {' || '.join(wanted) or '*'}"
 
 
 def _stop(world: "RingWorld", rng: Random) -> str:
@@ -334,6 +355,7 @@ def _set_the_wall_clock(world: "RingWorld", rng: Random) -> str:
 STEPS: dict[str, Do] = {
     "join": _join,
     "leave": _leave,
+    "subscribe": _subscribe,
     "stop": _stop,
     "pause": _pause,
     "resume": _resume,

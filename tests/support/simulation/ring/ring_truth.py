@@ -99,6 +99,8 @@ class GroupTruth:
     """Places of messages that were handed out at any time."""
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Client -> tags that it wants."""
+    former_tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Client -> tags that it wanted before it subscribed with others; only of clients that did."""
     others: dict[str, list[tuple[int, tuple[OtherFilter, ...]]]] = field(default_factory=lambda: defaultdict(list))
     """Client -> epochs of its assignments, each with the filters of other members that the client was sent."""
     sent: dict[tuple[str, Queue], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
@@ -106,6 +108,17 @@ class GroupTruth:
     resent: set[int] = field(default_factory=set)
     """Numbers of letters that an operator has sent again."""
     dropped: set[int] = field(default_factory=set)
+
+    def may_receive(self, client_id: str, message: Message) -> bool:
+        """Return whether a client wants a message, or wanted it: a change takes effect some time after the call."""
+        former = self.former_tags.get(client_id)
+        return _is_wanted(message, self.tags[client_id]) or (former is not None and _is_wanted(message, former))
+
+    def must_receive(self, client_id: str, message: Message) -> bool:
+        """Return whether a client wants a message, and always did."""
+        return _is_wanted(message, self.tags[client_id]) and _is_wanted(
+            message, self.former_tags.get(client_id, self.tags[client_id])
+        )
 
 
 class Truth:
@@ -146,6 +159,12 @@ class Truth:
 
     # --- what applications do ---
 
+    def change_tags(self, client_id: str, tags: tuple[str, ...]) -> None:
+        """Note that a client subscribes with other tags, for all groups of readers that it belongs to."""
+        for group in self.groups.values():
+            if client_id in group.tags:
+                group.former_tags[client_id], group.tags[client_id] = group.tags[client_id], tags
+
     def begin(
         self, process: str, group_id: str, queue: Queue, messages: list[Message], *, in_turn: bool = False
     ) -> Call:
@@ -161,7 +180,7 @@ class Truth:
         keys = frozenset(_key_of(message) for message in messages if is_ordered and message.key() is not None)
         call = Call(process, group_id, queue, places, cells, keys, now_s, scheduler.frozen_until_s(process))
         for message in messages:
-            if not has_failed_messages(queue.topic) and not _is_wanted(message, group.tags[process]):
+            if not has_failed_messages(queue.topic) and not group.may_receive(process, message):
                 self.find("filter", f"{process} receives {place_of(message)}, which it does not want")
         if is_ordered:
             self._check_order(call, messages)
@@ -322,7 +341,7 @@ class Truth:
         message = message_of(queue.topic, queue.queue_id, record)
         if self._is_ended(group, queue, message):
             return True
-        if has_failed_messages(queue.topic) or _is_wanted(message, group.tags[commit.client_id]):
+        if has_failed_messages(queue.topic) or group.must_receive(commit.client_id, message):
             return False
         if group.client_id:
             return True  # the other members have offsets of their own
