@@ -1,7 +1,7 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test test-operate test-shards operate-record test-container test-kube image simulate exhaustive bench soak screenshots manifests lint lint-github check coverage audit docs dist release clean jars
+.PHONY: help setup run test test-operate test-shards operate-record test-container test-kube image simulate exhaustive bench soak screenshots manifests lint lint-github check coverage audit docs site dist release clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
@@ -106,13 +106,17 @@ docs: .venv/.installed-dev ## build the site of the documentation into dist/docs
 	@NO_MKDOCS_2_WARNING=1 $(OURS) -m mkdocs build
 	@echo "the site: dist/docs/index.html"
 
+site: .venv/.installed-dev ## commit the site of this version to the branch gh-pages, beside those of other versions
+	@$(OURS) deploy/release.py site
+
 dist: .venv/.installed-dev ## build wheel and sdist of the last commit into dist/, twice, and compare them
 	@$(OURS) deploy/release.py dist $(ARGS)
 
-release: .venv/.installed-dev ## make the commit, files and tag of a release; pushes nothing: VERSION=0.2.0
+release: .venv/.installed-dev ## make the commit, files, site and tag of a release; pushes nothing: VERSION=0.2.0
 	@$(OURS) deploy/release.py prepare "$(VERSION)"
 	@$(OURS) deploy/release.py dist
 	@$(MAKE) --no-print-directory audit
+	@$(OURS) deploy/release.py site
 	@$(OURS) deploy/release.py tag
 
 clean: ## delete the environment, JARs, data and checkpoints of this checkout

@@ -1,12 +1,13 @@
 """A release: its version in every file that names it, its changelog, wheel and sdist, and the tag.
 
 ``make dist`` builds wheel and sdist twice, refuses files that differ, and writes their sums. ``make release
-VERSION=0.2.0`` prepares the commit, builds, and sets the tag; it pushes nothing.
+VERSION=0.2.0`` prepares the commit, builds, adds the version to the site, and sets the tag; it pushes nothing.
 """
 
 import argparse
 import datetime
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -27,8 +28,10 @@ NAMED = (
     "deploy/kubernetes/rendered/s3-replicas.yaml",
 )
 """Files that name the version of the package or of its image; the version itself stands in pyproject.toml."""
-SECTIONS = ("Added", "Changed", "Fixed")
+SECTIONS = ("Added", "Changed", "Removed", "Fixed")
 """Headings of a release in the changelog, in this order; at least one is there."""
+SITE = "gh-pages"
+"""Branch with the site of the documentation: a folder per minor version, and versions.json, which the theme reads."""
 _VERSION = re.compile(r'^version = "(.+)"$', re.MULTILINE)
 _NAMES = r'(?<=wakeroll[:=])(=?){}|(?<=newTag: "){}(?=")'
 
@@ -40,7 +43,7 @@ class NotReleased(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a step; return 2 with a sentence if it is refused."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("dist", "prepare", "tag"))
+    parser.add_argument("step", choices=("dist", "prepare", "site", "tag"))
     parser.add_argument("version", nargs="?", default="", help="of the release, such as 0.2.0")
     parser.add_argument("--tag", default="", help="with dist: the tag that is built, which must be that of the version")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="the checkout")
@@ -52,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(name)
             case "prepare":
                 prepare(given.root, given.version)
+            case "site":
+                print(site(given.root))
             case _:
                 tag(given.root)
     except NotReleased as problem:
@@ -158,6 +163,39 @@ def _build(root: Path) -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in built.iterdir()}
 
 
+def site(root: Path) -> str:
+    """Commit the site of this version to the branch of the site, beside those of other versions; return a sentence.
+
+    Patches of a minor version have one folder (0.2).  The newest version is also `latest`, which the site begins with.
+
+    Raises:
+        NotReleased: there are changes that are not committed, or the site cannot be built.
+    """
+    if git(root, "status", "--porcelain"):
+        raise NotReleased("the checkout has changes that are not committed; commit them first")
+    version = version_of(root)
+    minor = version.rpartition(".")[0]
+    there = [one["version"] for one in json.loads(_mike(root, "list", "--json", "--branch", SITE))]
+    newest = all(_numbers(other) <= _numbers(minor) for other in there)
+    aliases = ("--update-aliases", minor, "latest") if newest else (minor,)
+    _mike(root, "deploy", "--branch", SITE, "--title", version, *aliases)
+    if not there:
+        _mike(root, "set-default", "--branch", SITE, "latest")
+    versions = ", ".join(sorted({minor, *there}, key=_numbers))
+    return f"the branch {SITE} has the site of {versions}; to see it: .venv/bin/mike serve"
+
+
+def _mike(root: Path, *words: str) -> str:
+    programs = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        [programs / "mike", *words], cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise NotReleased(f"mike {words[0]} failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
 def tag(root: Path) -> None:
     """Set the tag of the version at the last commit.
 
@@ -171,7 +209,7 @@ def tag(root: Path) -> None:
     if git(root, "tag", "--list", f"v{version}"):
         raise NotReleased(f"the tag v{version} exists already")
     git(root, "tag", "--annotate", f"v{version}", "--message", f"Release {version}")
-    print(f"tagged v{version}; next: push the commit and the tag")
+    print(f"tagged v{version}; next: push the commit, the tag and the branch {SITE}")
 
 
 def git(root: Path, *words: str) -> str:

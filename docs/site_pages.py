@@ -5,6 +5,7 @@ MkDocs calls the functions `on_*`.  Links that work on a checkout are changed to
 
 import hashlib
 import json
+import os
 import posixpath
 import re
 from collections.abc import Mapping
@@ -54,8 +55,9 @@ _LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]\[]*\])*)\]\(([^()\s]+)\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Name the version that the site describes."""
-    config.site_name = f"wakeroll {installed_version()}"
+    """Name the version that the site describes, unless mike adds it to a list of versions."""
+    if "MIKE_DOCS_VERSION" not in os.environ:
+        config.site_name = f"wakeroll {installed_version()}"
     return config
 
 

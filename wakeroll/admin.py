@@ -54,7 +54,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Admin:
-    """Changes a group's offsets and settings, pauses it, kicks and inspects members, deletes. For one thread.
+    """Changes offsets and settings of groups, pauses and deletes them, kicks and inspects members. For one thread.
 
     >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
     ...     plan = admin.plan_reset("billing", "first", topic="orders")
@@ -107,10 +107,10 @@ class Admin:
 
         Args:
             group_id: the group.
-            where: ``first``, ``last`` (behind the last message), an offset, or a time: a datetime with a zone, or an
+            where: ``first``, ``last`` (after the last message), an offset, or a time: a datetime with a zone, or an
                 `EpochMs`. A time means the first message at or after it. ``current`` is the committed offset, or the
                 end of a queue that has none; a `Shift` moves it, as far as the queue has messages.
-            topic: one topic; if omitted, all topics that the group has committed offsets for or consumes now.
+            topic: one topic; if omitted, all topics that the group consumes now, or for which it has committed offsets.
             queue: one queue, instead of a topic.
 
         Raises:
@@ -135,7 +135,7 @@ class Admin:
             return plan_of(group_id, in_words(place), offsets, history, notes)
 
     def plan_offsets(self, group_id: str, offsets: Mapping[Queue, int], asked: str) -> ResetPlan:
-        """Return what setting an offset of its own for each of some queues would change; it changes nothing.
+        """Return what a reset of some queues, each to its own offset, would change; it changes nothing.
 
         An offset that a queue does not have becomes its first message or its end, and the plan's `notes` name it.
 
@@ -163,17 +163,17 @@ class Admin:
     ) -> ResetPlan:
         """Return what a reset to the committed offsets of another group would change; it changes nothing.
 
-        Queues for which the other group has no committed offset stay as they are.
+        Queues for which the other group has no committed offset do not change.
 
         Args:
             group_id: the group.
             other: the group whose offsets are taken.
-            topic: one topic; if omitted, all topics that the other group has committed offsets for.
+            topic: one topic; if omitted, all topics for which the other group has committed offsets.
             queue: one queue, instead of a topic.
 
         Raises:
-            InvalidUsage: an argument is not valid, or the other group has no committed offsets there, or has those of
-                each of its clients.
+            InvalidUsage: an argument is not valid, or the other group has no committed offsets there, or it broadcasts,
+                so each client has its own.
             NotReachable: no broker answered in time.
         """
         group_id, other = argument_checks.group_id_of(group_id), argument_checks.group_id_of(other)
@@ -200,13 +200,13 @@ class Admin:
     def plan_skip(self, group_id: str, queue: Queue, *, offset: int | None = None) -> ResetPlan:
         """Return what skipping the next message of a queue would change; it changes nothing.
 
-        The committed offset becomes the one behind that message, which no handler gets any more. Messages behind it
-        that were processed before their commit are delivered again, as after every reset.
+        The committed offset becomes the offset after that message, so no handler receives the message any more. Later
+        messages that were processed before their commit are delivered again, as after every reset.
 
         Args:
             group_id: the group.
             queue: the queue.
-            offset: offset of the message, if it is known; another next message is an error then.
+            offset: offset of the message, if it is known; then it is an error if the next message has another offset.
 
         Returns:
             The plan; a note describes the message.
@@ -224,8 +224,8 @@ class Admin:
             self._queues(group_id, history, None, queue)
             if any(one.slices > 1 and one.whole == queue.whole for _, one in history.committed):
                 raise InvalidUsage(
-                    f"{queue.whole} is cut into slices, and which message is the next one of a slice is not known "
-                    "here; set the offset of the slice: `reset-offsets --queue TOPIC-N/IofN --to-offset OFFSET`"
+                    f"{queue.whole} is cut into slices, and the next message of a slice is not known here; "
+                    "set the offset of the slice: `reset-offsets --queue TOPIC-N/IofN --to-offset OFFSET`"
                 )
             committed = _known(queue, history.committed.get(("", queue)))
             message = next_message(self._connection, queue, committed, self._timeout)
@@ -240,14 +240,14 @@ class Admin:
         return plan_of(group_id, f"past the message {found}", {queue: found + 1}, history, (in_short(message),))
 
     def plan_import(self, group_id: str, *, kafka_group: str | None = None, topic: str | None = None) -> ResetPlan:
-        """Return what taking over the committed offsets of a group of Kafka's own would change; it changes nothing.
+        """Return what an import of the committed offsets of one of Kafka's own groups would change; it changes nothing.
 
         An offset that Kafka no longer has becomes the first message, and the plan's `notes` name it.
 
         Args:
             group_id: the group that receives the offsets.
             kafka_group: the group of Kafka that has them; if omitted, the one with the same name.
-            topic: one topic; if omitted, all topics that Kafka has offsets of the group for.
+            topic: one topic; if omitted, all topics for which Kafka has offsets of the group.
 
         Raises:
             InvalidUsage: an argument is not valid, or Kafka's group has members, or no offsets of existing topics.
@@ -276,8 +276,8 @@ class Admin:
     def reset(self, plan: ResetPlan, *, by: str | None = None, timeout: float = ANSWER_S) -> ResetOutcome:
         """Execute a plan in one request: completely, or not at all.
 
-        The coordinator rejects queues that it does not know. The observer then reports their topics, and the request is
-        repeated for up to five seconds.
+        The coordinator rejects a queue whose topic was not reported to it yet. The observer then reports their topics,
+        and the request is repeated for up to five seconds.
 
         Args:
             plan: result of `plan_reset`.
@@ -287,7 +287,8 @@ class Admin:
         Raises:
             InvalidUsage: `by` is not valid.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the coordinator does not know the queue, or the key that signs; nothing is changed.
+            RequestRefused: the coordinator has no such queue, or does not accept the key of the signature; nothing is
+                changed.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -334,11 +335,11 @@ class Admin:
             The rebalance that applies the settings; its `notes` are for the operator.
 
         Raises:
-            InvalidUsage: there is no such setting or strategy, or a value or `by` is out of bounds; or a topic that
-                would be cut into slices is none of the members', or they broadcast.
+            InvalidUsage: there is no such setting or strategy, or a value or `by` is out of bounds; no member
+                subscribes a topic that would be cut into slices, or the members broadcast.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the settings contradict those of the group, or the coordinator does not know the key that
-                signs, or slices.
+            RequestRefused: the settings contradict those of the group, or the coordinator does not accept the key of
+                the signature, or has no slices yet.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -374,8 +375,8 @@ class Admin:
     ) -> KickOutcome:
         """Make a client leave its group, after it has handed its queues over; its consumer raises `ConsumerFenced`.
 
-        The coordinator cannot see whether the client lives, so its queues have other owners when it has released them,
-        or when its session ends. It needs feature level 4.
+        The coordinator cannot see whether the client is alive, so its queues get new owners when it has released them,
+        or when its session ends. The request needs feature level 4.
 
         Args:
             group_id: the group.
@@ -386,9 +387,9 @@ class Admin:
             timeout: seconds to wait for the coordinator.
 
         Raises:
-            InvalidUsage: an argument is not valid, or the client is no member; the message names those that are.
+            InvalidUsage: an argument is not valid, or the client is no member; the message names the members.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestRefused: the coordinator does not accept the key of the signature, or its feature level is too low.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -401,12 +402,13 @@ class Admin:
     def readmit(
         self, group_id: str, client_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S
     ) -> None:
-        """Let a client join again before the time is over for which a kick keeps it out.
+        """Let a client join again although a kick keeps it out for some more time.
 
         Raises:
-            InvalidUsage: an argument is not valid, or the client is not kept out; the message names those that are.
+            InvalidUsage: an argument is not valid, or the client is not kept out; the message names the clients that
+                are kept out.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestRefused: the coordinator does not accept the key of the signature, or its feature level is too low.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -415,10 +417,10 @@ class Admin:
     def inspect(
         self, group_id: str, client_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S
     ) -> str:
-        """Ask a member what it does, and return its answer: its calls at work, with their messages and stacks.
+        """Request a report from a member, and return it: running calls of its handler, with messages and stacks.
 
-        The process of the member answers, even if all its handlers hang. The answer is on record as a change
-        ``reported`` of the member. It needs feature level 4.
+        The process of the member answers, even if all its handlers hang. The report is recorded as a change
+        ``reported`` of the member. The request needs feature level 4.
 
         Args:
             group_id: the group.
@@ -428,9 +430,9 @@ class Admin:
             timeout: seconds to wait for the coordinator and the member.
 
         Raises:
-            InvalidUsage: an argument is not valid, or the client is no member; the message names those that are.
+            InvalidUsage: an argument is not valid, or the client is no member; the message names the members.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestRefused: the coordinator does not accept the key of the signature, or its feature level is too low.
             RequestUnanswered: the coordinator, or the member, did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -438,10 +440,11 @@ class Admin:
         return self._request(Inspect, by, timeout, await_report, **wanted)
 
     def pause(self, group_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S) -> str:
-        """Pause a group: its members keep their queues, and hand out no message; return the record of that, in words.
+        """Pause a group: its members keep their queues, and deliver no message; return the recorded change, in words.
 
-        Consumers notice it with their next decision, within seconds. Calls of handlers that are at work go on. It ends
-        with `resume`, or when the group is forgotten. It needs feature level 4; consumers of earlier releases go on.
+        Consumers receive it with their next decision, within seconds. Running calls of handlers go on. The pause ends
+        with `resume`, or when the group is forgotten. It needs feature level 4; consumers of earlier releases do not
+        pause.
 
         Args:
             group_id: the group.
@@ -452,19 +455,19 @@ class Admin:
         Raises:
             InvalidUsage: an argument is not valid, there is no such group, or it is paused already.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestRefused: the coordinator does not accept the key of the signature, or its feature level is too low.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
         return self._pause(group_id, by, timeout, reason=reason)
 
     def resume(self, group_id: str, *, reason: str = "", by: str | None = None, timeout: float = ANSWER_S) -> str:
-        """Let the members of a paused group hand out messages again; return the record of that, in words.
+        """Let the members of a paused group deliver messages again; return the recorded change, in words.
 
         Raises:
             InvalidUsage: an argument is not valid, or the group is not paused.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestRefused: the coordinator does not accept the key of the signature, or its feature level is too low.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -491,7 +494,7 @@ class Admin:
         Raises:
             InvalidUsage: an argument is not valid, there is no such group, or it has members; the message names them.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestRefused: the coordinator does not accept the key of the signature, or its feature level is too low.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
@@ -529,12 +532,12 @@ class Admin:
             InvalidUsage: an argument is not valid, there is no such offset, or members subscribe the topic; the message
                 names them.
             InvalidKeys: there is no key of an operator to sign with.
-            RequestRefused: the coordinator does not know the key that signs, or its feature level is too low.
+            RequestRefused: the coordinator does not accept the key of the signature, or its feature level is too low.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
         if (topic is None) == (queue is None):
-            raise InvalidUsage("set either topic or queue: the offsets of which topic are deleted?")
+            raise InvalidUsage("name either a topic or a queue, whose offsets are deleted")
         group_id = argument_checks.group_id_of(group_id)
         queues = [queue] if queue is not None else self._committed_queues(group_id, topic or "")
         decisions = self._request(
@@ -543,7 +546,7 @@ class Admin:
         return {(one.queue, one.client_id): one.offset for one in decisions if isinstance(one, Offset) and one.deleted}
 
     def _committed_queues(self, group_id: str, topic: str) -> list[Queue]:
-        """Return the queues of a topic with committed offsets; all of its queues, if the decisions name none."""
+        """Return the queues of a topic with committed offsets; all queues of the topic if no decision names one."""
         name = argument_checks.checked("topic", topic, TopicName)
         with self._answering():
             found = {queue for _, queue in self._history(group_id).committed if queue.topic == name}
@@ -619,7 +622,7 @@ class Admin:
         return DecisionLog.of_group(self._connection, self._consumer, group_id, self._timeout)
 
     def _history(self, group_id: str) -> History:
-        """Return what the decisions that still exist say about a group."""
+        """Return the state of a group by the decisions that still exist."""
         log = self._log(group_id)
         log.from_the_start()
         history = History.of(log.until_now())
@@ -627,13 +630,13 @@ class Admin:
         return history
 
     def _at(self, place: ResetPoint, queues: Iterable[Queue]) -> dict[Queue, int]:
-        """Return the offset of a reset target in each queue; in a slice, that of its partition."""
+        """Return the offset of a reset target in each queue; for a slice, the offset in its partition."""
         wanted = list(queues)
         found = self._positions.at(place, sorted({queue.whole for queue in wanted}))
         return {queue: found[queue.whole] for queue in wanted}
 
     def _within(self, offsets: Mapping[Queue, int]) -> tuple[dict[Queue, int], tuple[str, ...]]:
-        """Return offsets, each within its queue, and sentences about those that changed."""
+        """Return offsets, each moved into the range of its queue, and a sentence for each one that was moved."""
         wholes = sorted({queue.whole for queue in offsets})
         first, end = self._positions.at("first", wholes), self._positions.at("last", wholes)
         kept = {
@@ -647,7 +650,7 @@ class Admin:
         )
 
     def _existing(self, offsets: Mapping[Queue, int]) -> tuple[dict[Queue, int], tuple[str, ...]]:
-        """Return the offsets of queues that exist, each within its queue, and sentences about those that changed."""
+        """Return offsets of existing queues, with the first offset for deleted ones, and sentences about changes."""
         topics = sorted({queue.topic for queue in offsets})
         there = {queue for topic in topics for queue in self._positions.queues(topic)}
         kept = {queue: offset for queue, offset in sorted(offsets.items()) if queue.whole in there}
@@ -692,7 +695,7 @@ class Admin:
 
 
 def _known(queue: Queue, offset: int | None) -> int:
-    """Return a committed offset.
+    """Return the committed offset of a queue.
 
     Raises:
         InvalidUsage: it is not known.
@@ -716,7 +719,7 @@ def _refuse_broadcasting(group_id: str, history: History) -> None:
 
 
 def _refuse_slices(slices: Mapping[str, int], group_id: str, history: History) -> None:
-    """Refuse to cut topics if that has no effect, as far as the decisions tell; a group without members may have any.
+    """Refuse to cut topics without an effect, as far as decisions show it; a group without members may have any topic.
 
     Raises:
         InvalidUsage: the members broadcast, or have no queue of a topic.

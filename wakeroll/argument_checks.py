@@ -24,9 +24,9 @@ from wakeroll_model.events import UNREADABLE, About, CommittedOffset, Heartbeat,
 from wakeroll_model.queue import ClientId, GroupId, Queue, TopicName
 
 ALLOW_UNKNOWN = "allow_unknown_strategy=True accepts one that only a newer coordinator has"
-"""End of an error about a strategy, in the words of the SDK."""
+"""Last part of the error about an unknown strategy; it names the argument of the SDK that accepts one."""
 DEFAULT_STRATEGY = "SPREAD"
-"""Strategy that a consumer which names none brings to a new group."""
+"""Strategy of a new group whose first consumer names none."""
 LONGEST_S = 24 * 3_600
 """Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""
 
@@ -35,7 +35,7 @@ _PollTimeout = Annotated[float, Meta(ge=1)]
 
 
 def poll_timeout_of(seconds: object) -> float | None:
-    """Return the poll timeout if it is valid; None: there is none.
+    """Return the poll timeout if it is valid; None means no timeout.
 
     Raises:
         InvalidUsage: it is neither None nor a number of at least 1.
@@ -58,10 +58,10 @@ def checked(name: str, value: object, declared: Any) -> Any:
 
 
 def json_object(name: str, text: str) -> dict[str, Any]:
-    """Return the JSON object that a user has written.
+    """Parse a JSON object from a user's text.
 
     Raises:
-        InvalidUsage: the text is something else, or is nested too deeply to be read; the message names the argument.
+        InvalidUsage: the text is not a JSON object, or is nested too deeply; the message names the argument.
     """
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
@@ -146,14 +146,14 @@ TopicChoice = Iterable[str] | Mapping[str, str] | Mapping[Any, str] | re.Pattern
 `Any`: mypy gives a mapping with a name and a pattern keys of type `object`.
 """
 _INLINE = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
-"""Flags of a compiled pattern that RE2 has too -> how it writes them."""
+"""Flag of Python's patterns -> the letter of the same flag in RE2."""
 
 
 def wanted_of(topics: TopicChoice | None, pattern: str | None) -> tuple[list[Subscription], PatternChoice]:
-    """Return the subscriptions and the pattern that an application names.
+    """Return the subscriptions and the pattern of an application's arguments.
 
     Raises:
-        InvalidUsage: neither names anything, several patterns are named, or one of them is not valid.
+        InvalidUsage: there is neither a topic nor a pattern, there are several patterns, or one argument is not valid.
     """
     given = {topics: "*"} if isinstance(topics, re.Pattern) else topics
     keys = [key for key in given if isinstance(key, re.Pattern)] if isinstance(given, Mapping) else []
@@ -237,10 +237,10 @@ def milliseconds_of(commit_interval: float | None) -> int | None:
 
 
 def require_strategy(name: str, remedy: str) -> None:
-    """Refuse a strategy that this release does not have: a coordinator of this release would assign no queue by it.
+    """Refuse a strategy that this release does not have: a coordinator of this release assigns no queue by it.
 
     Args:
-        name: of the strategy, such as ``AVG`` or ``MACHINE_ROOM_NEARBY-AVG``.
+        name: name of the strategy, such as ``AVG`` or ``MACHINE_ROOM_NEARBY-AVG``.
         remedy: how the caller's interface accepts a strategy of a newer coordinator; the end of the error.
 
     Raises:
@@ -273,11 +273,11 @@ def client_key_of(path: str | os.PathLike[str], group_id: str) -> ClientKey:
 
 
 def about_of(host: str | None, app_version: str, labels: Mapping[str, str]) -> About:
-    """Return how a client describes itself, with this library and its version.
+    """Return the description of a client: host, versions, labels and this library.
 
     Args:
-        host: its host or pod; empty: the name of this machine; None: not told.
-        app_version: version of the application; empty: not told.
+        host: its host or pod; empty: the name of this machine; None: the description has no host.
+        app_version: version of the application; empty if it has none.
         labels: labels that the application chose.
 
     Raises:

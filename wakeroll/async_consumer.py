@@ -1,4 +1,4 @@
-"""A consumer for asyncio: the same consumer in a thread of its own, and coroutines that wait for it."""
+"""A consumer for asyncio: a `Consumer` in a thread of its own, and coroutines that wait for its calls."""
 
 import asyncio
 import functools
@@ -33,7 +33,7 @@ from wakeroll_model.queue import Queue
 log = logging.getLogger("wakeroll")
 
 SLICE_S = 0.2
-"""How long the thread polls at once (s): a cancelled `poll` and `close` wait at most as long."""
+"""Longest single poll of the thread (s); a cancelled `poll` and `close` wait at most as long."""
 
 _Result = TypeVar("_Result")
 
@@ -140,15 +140,16 @@ class AsyncConsumer:
         self._make = join
         self._consumer: Consumer | None = None
         self._thread = CallThread("wakeroll-async")
-        """It makes all calls of the consumer, in order."""
+        """The thread that makes all calls of the consumer, in order."""
         self._under_way: set[Future[Any]] = set()
-        """Calls that the thread has not made yet. Without any, the event loop may take what was read ahead."""
+        """Calls that the thread has not made yet. While there is none, the event loop may take messages that were read
+        ahead."""
         self._calls = LoopCalls()
-        """Callbacks at work in the event loop."""
+        """Callbacks that run in the event loop."""
         self._watch: LoopWatch[AsyncConsumer] | None = None
         """None before this consumer joins."""
         self._process = OwnProcess("AsyncConsumer")
-        """The process that joined, once this consumer has."""
+        """The process in which this consumer joined; None before it joins."""
         self._closed = False
 
     @property
@@ -183,7 +184,7 @@ class AsyncConsumer:
         return await self._receive(lambda consumer, slice_s: consumer.consume(num_messages, slice_s), timeout) or []
 
     async def _receive(self, call: Callable[[Consumer, float], _Result], timeout: float) -> _Result:
-        """Let the thread call a method that returns messages, in slices of the timeout."""
+        """Let the thread call a method that returns messages, with short timeouts up to the whole timeout."""
         consumer = self._joined
         self._refuse_in_callback()
         if not timeout >= 0:
@@ -202,7 +203,7 @@ class AsyncConsumer:
             consumer = self._joined
 
     def done(self, *messages: Message) -> bool:
-        """Note that messages are processed, of a consumer with `marks_done`; see `Consumer.done`."""
+        """Mark messages as processed, in a consumer with `marks_done`; see `Consumer.done`."""
         return self._joined.done(*messages)
 
     def queue_of(self, message: Message) -> Queue:
@@ -230,7 +231,7 @@ class AsyncConsumer:
     ) -> None:
         """Call a coroutine function with batches of messages in this event loop; see `Consumer.run`.
 
-        It returns after `stop`. If the task is cancelled, the calls at work end first, as after `stop`.
+        It returns after `stop`. If the task is cancelled, running calls end first, as after `stop`.
 
         Raises:
             InvalidUsage: the handler is no ``async`` function, or as for `Consumer.run`.
@@ -264,7 +265,7 @@ class AsyncConsumer:
             raise
 
     def stop(self) -> None:
-        """Let `run` return when the calls at work have returned."""
+        """Let `run` return when all running calls have returned."""
         self._joined.stop()
 
     async def fetch(self, queue: QueueName, offset: int, wait: float = 20.0, *, max_messages: int = 500) -> Fetched:
@@ -291,15 +292,15 @@ class AsyncConsumer:
         return await self._call_beside_run(functools.partial(self._joined.lag, with_retries=with_retries), timeout)
 
     async def seek(self, queue: QueueName, offset: OffsetTarget, timeout: float = 5.0) -> None:
-        """Read a queue from this place on; see `Consumer.seek`."""
+        """Continue reading a queue at this place; see `Consumer.seek`."""
         await self._call(self._joined.seek, queue, offset, timeout)
 
     async def subscribe(self, topics: TopicChoice | None = None, *, pattern: str | None = None) -> None:
-        """Subscribe these topics instead of those so far; see `Consumer.subscribe`."""
+        """Replace the subscribed topics by these; see `Consumer.subscribe`."""
         await _beside(functools.partial(self._joined.subscribe, topics, pattern=pattern))
 
     def subscription(self) -> Subscribed:
-        """Return what is subscribed; see `Consumer.subscription`."""
+        """Return the subscribed topics and the pattern; see `Consumer.subscription`."""
         return self._joined.subscription()
 
     def assignment(self, *, with_retries: bool = False) -> list[Queue]:
@@ -315,11 +316,11 @@ class AsyncConsumer:
         return self._joined.paused()
 
     def resume(self, queues: Iterable[QueueName]) -> None:
-        """Read queues on that `pause` has stopped."""
+        """Continue reading queues that `pause` has stopped."""
         self._joined.resume(queues)
 
     def refused(self) -> int:
-        """Return how many failed messages their topic does not take; see `Consumer.refused`."""
+        """Return how many failed messages wait because their topic refuses them; see `Consumer.refused`."""
         return self._joined.refused()
 
     def position(self, queue: QueueName) -> int:
@@ -409,7 +410,7 @@ class AsyncConsumer:
         return await in_loop(self._calls.submit(call) if self._calls.is_in_callback else self._submit(call))
 
     async def _call_beside_run(self, function: Callable[[float], _Result], timeout: float) -> _Result:
-        """Make a call that any thread may make during `run`, which occupies the thread."""
+        """Make a call that any thread may make; during `run`, which occupies the consumer's thread, in another one."""
         if self._joined.is_running and not self._calls.is_in_callback:
             return await _beside(functools.partial(function, timeout))
         return await self._call(function, timeout)
@@ -438,7 +439,7 @@ class AsyncConsumer:
 def _called(
     me: "weakref.ref[AsyncConsumer]", callback: AsyncOnAssigned | AsyncOnEnded | None
 ) -> Callable[[Consumer, list[Queue]], Any] | None:
-    """Return a callback for the consumer in the thread, which calls that of the application."""
+    """Return a callback for the consumer in the thread; it calls the application's callback."""
     if callback is None:
         return None
     in_its_loop = is_async_function(callback)
@@ -457,8 +458,8 @@ def _called(
 async def _beside(call: Callable[[], _Result]) -> _Result:
     """Make a call in a thread of its own.
 
-    It is none of the event loop's executor: those may all be at work, the application may have shut them down, and a
-    fetch that waits there would keep the interpreter from ending.
+    A thread of the event loop's executor would not do: all of them may be busy, the application may have shut the
+    executor down, and a fetch that waits there would keep the interpreter from ending.
     """
     thread = CallThread("wakeroll-async-call")
     made = thread.submit(call)
@@ -467,7 +468,7 @@ async def _beside(call: Callable[[], _Result]) -> _Result:
 
 
 def _end(joining: "Future[Consumer]", thread: CallThread, calls: LoopCalls, owner: AsyncConsumer | None) -> None:
-    """Leave the group, because the event loop is closed or the consumer is garbage: nobody calls `close` any more."""
+    """Leave the group because the event loop is closed, or the consumer was garbage-collected without `close`."""
     if owner is not None:
         owner._closed = True
     if joining.done() and joining.exception() is None:
@@ -491,18 +492,18 @@ def _leave(_owner: AsyncConsumer, leave: Callable[[Consumer], None], consumer: C
 
 
 def _log_problem(leaving: "Future[None]") -> None:
-    """Log the exception of a call of `close` for which nobody waits any more."""
+    """Log the exception of a call of `close` whose caller does not wait any more."""
     if (problem := leaving.exception()) is not None:
         log.warning("close() of an AsyncConsumer raised an exception: %s", in_words(problem))
 
 
 def _put_back(consumer: Consumer, received: "Future[Any]") -> None:
-    """In the thread: take back messages that nobody received."""
+    """In the thread: take back messages that the application did not receive."""
     if received.exception() is None and received.result() not in (None, []):
         consumer.put_back()
 
 
 def _leave_if_joined(joining: "Future[Consumer]") -> None:
-    """In the thread: leave the group that a cancelled task has joined."""
+    """In the thread: leave the group if a cancelled task has joined it."""
     if joining.exception() is None:
         joining.result().close()

@@ -18,8 +18,8 @@ from wakeroll.login_errors import denied, is_denied, login_failure
 log = logging.getLogger("wakeroll")
 
 _TURN_S = 2.0
-"""How long to wait for the answer to the first request (s); twice as long for each further one. A client that has seen
-a cluster without brokers, as a broker reports it that was just resumed, waits for one until its request ends."""
+"""How long to wait for the answer to the first request (s); twice as long for each further one. A broker that was just
+resumed may report a cluster without brokers; a client that received this waits for a broker until its request ends."""
 _RETRY_S = 0.1
 """How long to wait before a request without an answer is repeated (s)."""
 
@@ -43,7 +43,7 @@ def look(
         topics: topics that the application wants to read; a missing one is logged as a warning, because it may be
             created later.
         timeout: seconds to wait for the answer.
-        rights: operations that the caller needs on the topic of groups, and on the inbox; for error messages.
+        rights: operations that the caller needs on the topic of group events, and on the inbox; for error messages.
 
     Returns:
         The topic of the inbox.
@@ -59,7 +59,7 @@ def look(
     answers = _describe(connection, [*needed, *wanted], timeout)
 
     def partitions_of(topic: str, operation: str) -> int:
-        """Return the number of partitions; 0 if there is no such topic. Raises: AccessDenied."""
+        """Return the number of partitions of a topic; 0 if there is no such topic. Raises: AccessDenied."""
         answer = answers[topic]
         if not isinstance(answer, KafkaError):
             return len(answer.partitions)
@@ -85,10 +85,10 @@ def look(
 def _describe(
     connection: Connection, topics: Iterable[str], timeout: float
 ) -> Mapping[str, TopicDescription | KafkaError]:
-    """Return the brokers' answers about topics; stop early if the login fails, which Kafka's client tries for ever.
+    """Return the brokers' answers about topics; stop early if the login fails, which Kafka's client retries for ever.
 
     An admin client sends the request, because the first one of a consumer of `Connection` would take half a second (see
-    `connection.RECONNECT_MS`). Neither creates a topic.
+    `connection.RECONNECT_MS`). Neither client creates a topic.
     """
     deadline = time.monotonic() + timeout
     reasons: list[KafkaError] = []

@@ -1,4 +1,4 @@
-"""Sends many messages, of which all are stored in the end, or an error says so."""
+"""Sends many messages: in the end, all of them are stored, or an error is raised."""
 
 from types import TracebackType
 from typing import Any, Self
@@ -10,14 +10,14 @@ from wakeroll.errors import WakerollError
 from wakeroll.failure_topics import MAX_MESSAGE_BYTES
 
 FULL_S = 0.5
-"""How long to wait for space in the queue of Kafka's client before it is tried again (s)."""
+"""How long to wait for space in the queue of Kafka's client before the next attempt (s)."""
 
 
 class BulkSender:
     """A producer for the messages of one `with` block; all of them are stored when it ends without an error."""
 
     def __init__(self, connection: Connection, timeout: float) -> None:
-        """Prepare; `timeout` is how many seconds Kafka's client tries to send each message."""
+        """Prepare; Kafka's client tries to send each message for `timeout` seconds."""
         self._timeout = timeout
         self._failure: KafkaError | None = None
         self._producer = connection.producer(

@@ -1,4 +1,4 @@
-"""A thread that makes calls one after the other, for threads that must not wait, or must not be interrupted in them."""
+"""A thread that makes calls one by one, for other threads that must neither wait nor be interrupted in a call."""
 
 import threading
 from collections.abc import Callable
@@ -10,23 +10,23 @@ from typing import TypeVar, cast
 _Result = TypeVar("_Result")
 
 LOOK_S = 0.5
-"""How often a thread that waits for the result of a call looks whether the thread has ended (s)."""
+"""Interval in which a caller that waits for a result checks whether the thread has ended (s)."""
 
 # A `SimpleQueue` is the only thing here that two threads share: its methods are written in C, so an exception of a
 # signal handler comes before or after them. A lock of Python's, such as that of a `Future`, would stay locked.
 
 
 class CallThread:
-    """A thread of its own, from the first call until `end`.
+    """A thread that starts with the first call and makes all calls until `end`.
 
     Unlike the threads of a `ThreadPoolExecutor`, it is a daemon: a call that waits does not keep the interpreter alive.
 
-    After `end`, `do` drops a call, and `submit` returns a future that has failed. `ask` waits until the thread has
-    ended, and then makes the call in the thread of its caller, which cannot go on without the result.
+    After `end`, `do` drops a call, and `submit` returns a failed future. `ask` waits until the thread has ended, and
+    then makes the call in its caller's thread, because the caller needs the result.
     """
 
     def __init__(self, name: str) -> None:
-        """Prepare; `name` is the thread's."""
+        """Prepare; `name` is the name of the thread."""
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._name = name
         self._is_ended = False
@@ -104,7 +104,7 @@ def _made(call: Callable[[], _Result]) -> tuple[_Result | None, BaseException | 
 
 
 def answer(call: Callable[[], _Result], future: "Future[_Result]") -> None:
-    """Make a call, and let a future have its result or its exception."""
+    """Make a call, and set its result or exception in a future."""
     if not future.set_running_or_notify_cancel():
         return
     result, problem = _made(call)

@@ -16,7 +16,7 @@ QueueName = Queue | tuple[str, int]
 """A `Queue`, or a topic and a number."""
 _Value = TypeVar("_Value")
 ByQueue = Mapping[Queue, _Value] | Mapping[tuple[str, int], _Value] | Mapping[QueueName, _Value]
-"""Queue -> something. Type checkers do not accept a mapping of one kind of names for a mapping of both."""
+"""Mapping whose keys are queues. Type checkers do not accept a mapping with one kind of key as a mapping with both."""
 Starts = ByQueue[OffsetTarget]
 """Queue -> where to start reading it, as for `Consumer.seek`."""
 
@@ -31,16 +31,16 @@ AsyncOnEnded = Callable[["AsyncConsumer", list[Queue]], object]
 
 
 def is_async_function(call: object) -> bool:
-    """Return whether this is an ``async`` function, or an object that is called like one."""
+    """Return whether this is an ``async`` function, or an object whose call returns a coroutine."""
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
 
 def check_callback(name: str, callback: Any, *, may_be_async: bool) -> None:
-    """Check that a callback can be called with a consumer and queues, as far as its signature tells; None is none.
+    """Check that a callback can be called with a consumer and queues, as far as its signature shows; None is accepted.
 
     Args:
-        name: of the argument.
-        callback: what the application gave.
+        name: name of the argument.
+        callback: the application's argument.
         may_be_async: whether it may be an ``async`` function.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Calls of an application that are at work: for heartbeats, and for an operator who asks."""
+"""Running calls of an application's handler, for heartbeats and for the answer to `wakeroll inspect`."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -10,11 +10,12 @@ from wakeroll_model.events import LongCall
 from wakeroll_model.queue import Queue
 
 LONG_MS = 30_000
-"""How long a call must last to be in heartbeats (ms): so they change rarely, which costs the coordinator nothing."""
+"""How long a call must last to be listed in heartbeats (ms). Shorter calls would change the heartbeats often, which
+costs the coordinator time."""
 
 
 class CallAtWork(NamedTuple):
-    """A call of the application with messages of one queue."""
+    """A running call of the application's handler with messages of one queue."""
 
     queue: Queue
     first: int
@@ -23,28 +24,28 @@ class CallAtWork(NamedTuple):
     for_ms: int
     """How long it has lasted (ms)."""
     stack: Callable[[], str]
-    """Returns where it is now: its innermost calls."""
+    """Returns the stack of the call: its innermost frames."""
 
     @property
     def words(self) -> str:
-        """The call without its stack."""
+        """Describe the call without its stack."""
         return f"since {self.for_ms / 1_000:.0f} s with {self.queue}, offsets {self.first} to {self.last}"
 
 
 class Application(NamedTuple):
-    """The questions about an application that its member's control thread may ask. Any thread may call these."""
+    """Functions by which a member's control thread learns what its application does. Any thread may call them."""
 
     hanging: Callable[[], str] = str
-    """Describes what it does instead of the next `poll`, for the log; empty if that is not known."""
+    """Describes what the application does instead of the next `poll`, for the log; empty if that is not known."""
     calls: Callable[[], list[CallAtWork]] = list
-    """Returns its calls at work, the oldest first."""
+    """Returns the running calls, the oldest first."""
     elsewhere: Callable[[bool], str] = lambda _: ""
-    """Describes what it does if no call is at work, with or without its stack."""
+    """Describes what the application does while no call runs, with or without the stack."""
     shows_stacks: bool = True
     """Whether an operator may see the stacks of its calls."""
 
     def report(self) -> str:
-        """Return the answer to an operator who asks what the application does."""
+        """Return the answer to `wakeroll inspect`: what the application does now."""
         calls = self.calls()
         text = f"process {os.getpid()}, calls at work: {len(calls)}"
         if not calls and (elsewhere := self.elsewhere(self.shows_stacks)):
@@ -62,14 +63,14 @@ class Application(NamedTuple):
 
 
 class LongCalls:
-    """The long calls of an application; each keeps the time of its beginning, so that heartbeats stay the same."""
+    """The long calls of an application, each with its start time: its duration would change each heartbeat."""
 
     def __init__(self) -> None:
         """Begin without calls."""
         self.listed: list[LongCall] = []
 
     def update(self, calls: Iterable[CallAtWork]) -> list[LongCall]:
-        """Return the long ones among these calls, the oldest first, at most `config.MAX_LONG_CALLS`."""
+        """Return those of these calls that are long, the oldest first, at most `config.MAX_LONG_CALLS`."""
         known = {(one.queue, one.first_offset, one.last_offset): one for one in self.listed}
         long = [one for one in calls if one.for_ms >= LONG_MS][: config.MAX_LONG_CALLS]
         self.listed = [

@@ -39,7 +39,7 @@ JAVA_LOGIN = (
 _JAVA_NAMES = frozenset(JAVA).union(JAVA_LOGIN)
 _BLANKS = " \t\f"
 _JAVA_LINE = re.compile(r"[\w.]+\s*:")
-"""Begin of a line that only Java takes for a setting."""
+"""Start of a line that only Java reads as a setting."""
 _SETTING = re.compile(r"((?:\\.|[^\\=: \t\f])*)([ \t\f]*[=:]?)[ \t\f]*(.*)", re.DOTALL)
 """Name, separator and value of a logical line; a backslash makes the next character a part of the name."""
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -103,7 +103,7 @@ def missing_files(settings: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def librdkafka_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return settings in librdkafka's names; those that only Java clients have are left out.
+    """Return settings in librdkafka's names; leave out settings that only Java clients have.
 
     >>> librdkafka_settings({"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"})
     {'ssl.ca.location': 'ca.pem'}
@@ -135,7 +135,7 @@ def librdkafka_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _translate_stores(given: Mapping[str, str], settings: dict[str, str]) -> None:
-    """Translate the truststore and keystore of a Java client, whose type Java takes for JKS if it is not named."""
+    """Translate the truststore and keystore of a Java client; their default type in Java is JKS."""
     if "ssl.truststore.location" in given:
         kind = given.get("ssl.truststore.type", "JKS").upper()
         if kind != "PEM":
@@ -157,7 +157,7 @@ def _translate_stores(given: Mapping[str, str], settings: dict[str, str]) -> Non
 
 
 def _check_login(settings: Mapping[str, str]) -> None:
-    """Check that the login is complete: Kafka's client would send none, or name no setting in its error."""
+    """Check that the login is complete: Kafka's client would send no login, or its error would name no setting."""
     protocol = settings.get("security.protocol", "PLAINTEXT")
     if not protocol.upper().startswith("SASL_"):
         if "sasl.username" in settings or "sasl.password" in settings:
@@ -196,7 +196,7 @@ def _plain(lines: Iterable[str]) -> Iterator[tuple[int, str, str | None]]:
 
 
 def _as_java(lines: Iterable[str]) -> Iterator[tuple[int, str, str | None]]:
-    """Yield the same as the class `java.util.Properties` reads it; a line is continued if it ends with a backslash."""
+    """Yield the same by the rules of `java.util.Properties`, where a backslash at the end continues a line."""
     joined, first, is_continued = "", 0, False
     for number, line in enumerate(lines, 1):
         text = line.removesuffix("\r").lstrip(_BLANKS)

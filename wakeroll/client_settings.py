@@ -1,7 +1,7 @@
-"""Which settings of Kafka's clients an application or a deployment may set, by `kafka_config` or `--kafka-config`.
+"""The settings of Kafka's clients that an application or a deployment may set, by `kafka_config` or `--kafka-config`.
 
-Names are librdkafka's or those of Kafka's Java clients. A setting that is in neither table is refused: wakeroll does
-not know whether its guarantees would hold with it.
+Names are librdkafka's or those of Kafka's Java clients. A setting that is in neither table is refused, because wakeroll
+was not tested with it and its guarantees might not hold.
 """
 
 import logging
@@ -29,7 +29,7 @@ class Number(NamedTuple):
 
 
 class Word(NamedTuple):
-    """One of some words."""
+    """One of several words."""
 
     words: tuple[str, ...]
 
@@ -78,8 +78,8 @@ CONNECTION: Mapping[str, Kind] = {
     "topic.metadata.refresh.interval.ms": Number(1_000, 3_600_000),
     "topic.metadata.refresh.sparse": "flag",
 }
-"""Settings of all clients, besides those of the login. Kafka's bounds, but narrower where a client that waits longer
-would miss its session, or could not read a record of the control plane."""
+"""Settings of all clients, besides those of the login. The bounds are Kafka's, or narrower where a longer wait would
+exceed the session, or a record of the control plane could not be read."""
 
 MESSAGES: Mapping[str, Kind] = {
     "batch.num.messages": Number(1, 1_000_000),
@@ -114,8 +114,8 @@ MESSAGES: Mapping[str, Kind] = {
     "sticky.partitioning.linger.ms": Number(0, 900_000),
     "throttle_cb": "function",
 }
-"""Settings of the clients that read or send the application's messages. Clients that carry heartbeats, assignments and
-decisions do without them: a fetch that waits for a megabyte would hold an assignment back."""
+"""Settings of the clients that read or send the application's messages. Clients for heartbeats, assignments and
+decisions do not use them: a fetch that waits for a megabyte would delay an assignment."""
 
 JAVA: Mapping[str, Kind] = {
     "auto.include.jmx.reporter": "flag",
@@ -195,16 +195,17 @@ RESERVED: Mapping[str, str] = {
     "value.deserializer": _READS,
     "value.serializer": _READS,
 }
-"""Settings that wakeroll's clients need as they are -> what to use instead."""
+"""Settings whose values wakeroll's clients rely on -> what to use instead."""
 
 _KINDS: Mapping[str, Kind] = {**JAVA, **CONNECTION, **MESSAGES}
-"""All settings but those of a login."""
+"""All settings except those of a login."""
 
 
 def checked_settings(given: KafkaConfig) -> tuple[dict[str, str], dict[str, Any]]:
     """Return settings as text, and callbacks and loggers, by name.
 
-    Exceptions of callbacks, other than `oauth_cb`, are logged: in Kafka's client they would end a thread of the SDK.
+    Exceptions of callbacks are logged, except those of `oauth_cb`: raised in Kafka's client, they would end a thread of
+    the SDK.
 
     Raises:
         InvalidUsage: a setting may not be set, or its value has another type; the message names all such settings, and
@@ -235,7 +236,7 @@ def checked_settings(given: KafkaConfig) -> tuple[dict[str, str], dict[str, Any]
 
 
 def _expectation(kind: Kind, text: str) -> str:
-    """Return what a value must be; empty if it is that."""
+    """Return what a value must be; empty if the value is valid."""
     match kind:
         case Number(low, high, is_whole):
             try:

@@ -20,7 +20,7 @@ from wakeroll.steady_clients import UNUSED_GROUP
 from wakeroll_model.client_keys import ClientKey, ClientSigner, covering
 
 MURMUR2 = "murmur2_random"
-"""The partitioner of Kafka's Java clients and of Spark; librdkafka's default (CRC32) chooses other partitions."""
+"""Partitioner of Kafka's Java clients and of Spark; librdkafka's default (CRC32) chooses other partitions."""
 
 _Client = TypeVar("_Client", Producer, Consumer, AdminClient)
 
@@ -33,13 +33,15 @@ _address = re.compile(r"(\w+://)?(\[[\w.:%]+\]|[^\s:,/\[\]]+):(?P<port>[0-9]{1,5
 RECONNECT_MS = 1_000
 """How long a consumer waits before it connects to a broker again (ms). Kafka's default begins with 100 ms and should
 grow to 10 s. Measured with librdkafka 2.16: it does not grow while all brokers are down, so each consumer connects 18
-times per second, and 100 consumers leave a broker that starts beside them no time. With 1 s, it is twice per second.
+times per second, and 100 consumers overload a broker that starts on the same machine. With 1 s, each connects twice per
+second.
 
-It has a price. A client connects to an address of `bootstrap` first, then it learns the brokers' own addresses, closes
-that connection, and does not connect for half of this time because of a query for metadata. So such a query, if it is
-the first one, takes 505 ms. A query about a partition goes to that partition's broker at once, in 5 ms."""
+The longer wait has a price. A client connects to an address of `bootstrap` first, then it receives the brokers' own
+addresses, closes that connection, and does not connect for half of this time because of a query for metadata. So such a
+query, if it is the first one, takes 505 ms. A query about a partition goes to that partition's broker at once, in 5
+ms."""
 _OPERATORS_RECONNECT_MS = 40
-"""The same for an operator's queries, of which there are few; the first one takes 25 ms."""
+"""`RECONNECT_MS` for an operator's clients, which make few queries; the first query takes 25 ms."""
 _ORDERED: Mapping[str, str | int | bool] = {
     "enable.idempotence": True,
     # A second request in flight can lose the first. If a partition was just created, its leader may reject the first
@@ -49,7 +51,7 @@ _ORDERED: Mapping[str, str | int | bool] = {
     "linger.ms": 0,
     "partitioner": MURMUR2,
 }
-"""Settings of a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients."""
+"""Settings of a producer that keeps order, avoids duplicates and partitions keys as Kafka's Java clients do."""
 _BACKOFF = ("reconnect.backoff.ms", "reconnect.backoff.max.ms")
 
 
@@ -81,17 +83,17 @@ class Topics:
 
     @property
     def leases(self) -> str:
-        """Claims and renewals of leases; it exists only where processes need them. See `wakeroll_model.lease_log`."""
+        """Claims and renewals of leases; it exists only where processes use leases. See `wakeroll_model.lease_log`."""
         return f"{self.prefix}.leases"
 
     @property
     def chain(self) -> str:
-        """The newest lines of the chains of the tables; only the recorder writes. See `wakeroll_model.chain`."""
+        """The newest lines of the tables' hash chains; only the recorder writes. See `wakeroll_model.chain`."""
         return f"{self.prefix}.chain"
 
     @property
     def kafka(self) -> str:
-        """Name of the log of a watch of Kafka's own groups; it is in the ledger only, and no topic of a broker."""
+        """Name of the log of a watch of Kafka's own groups. It is in the ledger only; no topic has this name."""
         return f"{self.prefix}.kafka"
 
     @property
@@ -117,11 +119,11 @@ class Connection:
     bootstrap: str
     """``host:port[,host:port]``."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """More client settings, like those of ``--kafka-config``, in librdkafka's names or in those of Java clients; text,
-    without `callbacks`, which may be given here too."""
+    """More client settings as text, like those of ``--kafka-config``, in librdkafka's names or in those of Java
+    clients. Callbacks may be passed here too; they are moved to `callbacks`."""
     topics: Topics = field(default_factory=Topics)
     client_keys: tuple[ClientKey, ...] = ()
-    """Keys with which clients of their groups sign; clients of other groups do not sign."""
+    """Keys that sign the events of clients, each for its groups; clients of other groups do not sign."""
     callbacks: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings that are functions or loggers."""
 
@@ -144,7 +146,7 @@ class Connection:
 
     @property
     def has_login(self) -> bool:
-        """Whether clients log in, or at least verify the brokers."""
+        """Whether clients log in, or verify the brokers' certificates."""
         return librdkafka_settings(self.config).get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
 
     @property
@@ -172,7 +174,7 @@ class Connection:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether the broker is one of this process, for tests."""
+        """Whether the broker is in the memory of this process, for tests."""
         return is_in_memory(self.bootstrap)
 
     def client_key(self, group_id: str) -> ClientKey | None:
@@ -184,7 +186,7 @@ class Connection:
         return client_key_for(self.client_keys, group_id)
 
     def client_signer(self, group_id: str) -> ClientSigner | None:
-        """Return a new signer for a client of a group; None if its events are not signed."""
+        """Return a new signer for the events of a client of a group; None if they are not signed."""
         key = self.client_key(group_id)
         if key is None:
             return None
@@ -196,8 +198,8 @@ class Connection:
         """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients.
 
         Args:
-            settings: what this client needs. Of the user's settings, those of the connection take precedence, and those
-                of messages are left out.
+            settings: settings that this client needs. The user's settings of the connection take precedence, and the
+                user's settings of messages are left out.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -205,12 +207,12 @@ class Connection:
         return self._producer(settings, of_messages=False)
 
     def producer_settings(self, **settings: Any) -> dict[str, Any]:
-        """Return the settings of such a producer for another process: without `callbacks`."""
+        """Return the settings of such a producer without `callbacks`, for use in another process."""
         made = self._settings({**_ORDERED, **settings}, of_messages=False)
         return {name: value for name, value in made.items() if name not in self.callbacks}
 
     def message_producer(self) -> Producer:
-        """Create the same for the application's messages, with all of the user's settings.
+        """Create a client for the application's messages, with all of the user's settings.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -224,8 +226,8 @@ class Connection:
         """Create a consumer for `assign`; Kafka's own groups and offsets are not used.
 
         Args:
-            settings: what this client needs. Of the user's settings, those of the connection take precedence, and those
-                of messages are left out.
+            settings: settings that this client needs. The user's settings of the connection take precedence, and the
+                user's settings of messages are left out.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -233,7 +235,7 @@ class Connection:
         return self._consumer(settings, of_messages=False)
 
     def message_consumer(self, **settings: Any) -> Consumer:
-        """Create the same for the application's messages, with all of the user's settings.
+        """Create a client for the application's messages, with all of the user's settings.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -293,7 +295,7 @@ class Connection:
             ) from None
 
     def _settings(self, settings: Mapping[str, Any], *, of_messages: bool) -> dict[str, Any]:
-        """Return all settings of a client: of ours, those that the user does not set."""
+        """Return all settings of a client; the user's take precedence over ours."""
         given = {**librdkafka_settings(self.config), **self.callbacks}
         if not of_messages:
             given = {name: value for name, value in given.items() if name not in MESSAGES}

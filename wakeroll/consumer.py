@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("wakeroll")
 
 LEAVE_MARGIN_S = 1.0
-"""Part of the time of close() that remains for leaving the group when calls of run()'s handler do not return (s)."""
+"""Part of the time of close() that is kept for leaving the group if calls of run()'s handler do not return (s)."""
 
 
 class Consumer:
@@ -148,7 +148,7 @@ class Consumer:
                 `labels` and `host`, it is on record for each member, and decides nothing.
             labels: at most 8 texts of at most 63 characters, such as ``{"team": "cash"}``.
             host: host or pod of this consumer; empty: the machine's name, which in Kubernetes is the pod's. None: it is
-                not told.
+                not sent.
             commit_interval: seconds between two commits of processed messages. Offsets are also committed when a queue
                 is revoked and on leaving. None: only `commit` commits. A start offset found by `consume_from` is
                 always committed at once.
@@ -157,22 +157,23 @@ class Consumer:
             keys: file with the client key of this group, which signs its events; None: they are not signed.
             on_assigned: called in `poll` or `run` with the consumer and newly assigned queues. It may return where to
                 start some of them: queue -> place, as for `seek`. Messages produced after the call are read.
-            on_revoked: called in `poll`, `run` or `close` with the consumer and queues that are revoked. The
-                application has received all their messages that count, and nobody else owns them yet: finish open
-                work here, and call `commit`.
+            on_revoked: called in `poll`, `run` or `close` with the consumer and queues that are revoked. No further
+                message of them is delivered, and no other member owns them yet: finish open work here, and call
+                `commit`.
             on_lost: the same with queues that another member may own already, as after the end of a session: do not
                 commit anything for them. None: `on_revoked` is called for them too.
             connect_timeout: seconds to wait for a broker.
             poll_timeout: seconds without a call of `poll`, `commit` and the like, after which this consumer leaves, so
-                that others get its queues; the next call joins again. `run` leaves when no call has returned for
+                that other members get its queues; the next call joins again. `run` leaves when no call has returned for
                 its `handle_timeout`, and no worker is free for the next. None: it stays (Kafka's
                 ``max.poll.interval.ms``).
-            last_will: if this process dies, a small process of its own commits at once what was processed, and frees
-                the queues, instead of the end of the session; see docs/last-will.md. An address, such as
-                ``unix:/run/wakeroll/will.sock``: of a ``wakeroll last-will`` that does it; True: the one that the
-                environment variable WAKEROLL_LAST_WILL names, if it does. False: nobody does.
-            inspectable: whether this consumer answers an operator who asks what it does (`wakeroll inspect`) with the
-                stacks of its calls too: names of functions and lines of code, no values.
+            last_will: if this process dies, a small helper process commits the processed messages and frees the queues
+                at once, before the session ends; see docs/last-will.md. An address, such as
+                ``unix:/run/wakeroll/will.sock``: a ``wakeroll last-will`` listens there and does it. True: the address
+                in the environment variable WAKEROLL_LAST_WILL, if it is set, and otherwise a process of its own. False:
+                no last will.
+            inspectable: whether this consumer's answer to `wakeroll inspect` contains the stacks of its calls too:
+                names of functions and lines of code, no values.
             marks_done: whether a message that `poll` or `consume` returned is processed when `done` is called for it,
                 and not with the next call; for applications that finish messages in another order.
             slice_by: what orders the messages of topics that the group cuts into slices, see docs/slices.md: the name
@@ -269,8 +270,8 @@ class Consumer:
         self._has_left = False
         """Whether `close` has done its work."""
         self._is_in_doubt = False
-        """Whether a call ended by an exception, which may have come anywhere, also from a signal handler. Then messages
-        may have been read that nobody received."""
+        """Whether a call ended by an exception, which a signal handler may raise at any point. Then messages may have
+        been read that the application did not receive."""
         self._selection = MessageSelection(self._control, self._reader)
         self._marks = Marks(self._control.done) if marks_done else None
         self._leaving: dict[Queue, int] = {}
@@ -282,7 +283,7 @@ class Consumer:
             self._control, self._reader, lambda queues: None if (consumer := me()) is None else consumer._begun(queues)
         )
         self._loop: PushLoop | None = None
-        """Runs while `run` does."""
+        """The loop of `run`; None while `run` does not run."""
         self._send_back: SendBack | None = None
         """Stores the failed messages of the last `run`; None before the first one."""
         self._stopping = False
@@ -293,7 +294,7 @@ class Consumer:
         leaving.atexit = False  # type: ignore[misc]  # it is a property; at the end, `heartbeat_thread` leaves
 
     def join(self) -> None:
-        """Join the group now, and not with the first `poll`, `run` or `fetch`; a second call does nothing.
+        """Join the group now instead of in the first `poll`, `run` or `fetch`; a second call does nothing.
 
         Queues are assigned soon after, and nothing is read before `poll` or `run`.
 
@@ -307,9 +308,10 @@ class Consumer:
     def poll(self, timeout: float = 1.0) -> Message | None:
         """Return the next message, or None if none came within `timeout` seconds.
 
-        While an operator pauses the group (`wakeroll pause`), none comes; the consumer keeps its queues.
+        While a group is paused (`wakeroll pause`), none comes; the consumer keeps its queues.
 
-        It may take somewhat longer when it must query Kafka for the start of new queues, or when callbacks are slow.
+        It may take somewhat longer than `timeout` when it queries Kafka for the start of new queues, or when callbacks
+        are slow.
 
         An exception of a signal handler, such as KeyboardInterrupt, may end it at any point: the next call returns the
         first message that is not processed. If the exception may also have come after a message was returned, before
@@ -318,7 +320,8 @@ class Consumer:
         Raises:
             InvalidUsage: the consumer is closed, or is used by a second thread at once, or by a forked process.
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
-            BaseException: what a callback raised. If it is `on_assigned`, the next call calls it again.
+            BaseException: an exception of a callback. If `on_assigned` raised it, the next call calls `on_assigned`
+                again.
         """
         # One line: an exception of a signal handler must not come between a message and its receiver.
         return self._receive("poll", 1, timeout, alone=True) if (ready := self._swift()) is None else ready
@@ -326,18 +329,18 @@ class Consumer:
     def consume(self, num_messages: int = 500, timeout: float = 1.0) -> list[Message]:
         """Return the next messages, of one queue or of several, or none if none came within `timeout` seconds.
 
-        It waits for the first one only, and returns what is there then. Messages of a queue are in order of offset.
-        The next call of `consume` or `poll` means that all of them are processed; `commit` has more ways. Otherwise it
-        is as `poll`.
+        It waits for the first message only, and returns it with those that are there already. Messages of a queue are
+        in order of offset. The next call of `consume` or `poll` means that all of them are processed; `commit` can mark
+        fewer. In all else it behaves like `poll`.
 
         Args:
-            num_messages: most messages, 1 to 100,000.
+            num_messages: maximum number of messages, 1 to 100,000.
             timeout: seconds to wait for the first one.
 
         Raises:
             InvalidUsage: an argument is not valid, or as for `poll`.
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
-            BaseException: what a callback raised, as for `poll`.
+            BaseException: an exception of a callback, as for `poll`.
         """
         argument_checks.checked("num_messages", num_messages, Annotated[int, Meta(ge=1, le=MOST_MESSAGES)])
         return self._receive("consume", num_messages, timeout, alone=False)
@@ -360,7 +363,7 @@ class Consumer:
                 yield message
 
     def _swift(self) -> Message | None:
-        """Return the next message if it was read ahead, and nothing else is to be done first; else None."""
+        """Return the next message if it was read ahead and nothing else must be done first; else None."""
         polling = self._polling
         if not polling.acquire(False):
             return None
@@ -382,7 +385,7 @@ class Consumer:
     def _receive(self, name: str, most: int, timeout: float, *, alone: Literal[False]) -> list[Message]: ...
 
     def _receive(self, name: str, most: int, timeout: float, *, alone: bool) -> list[Message] | Message | None:
-        """Look at the membership, and return the next messages, or one alone; for the method of this name."""
+        """Check the membership, and return the next messages, or only one; `name` is the method that was called."""
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits forever)")
         deadline = time.monotonic() + timeout
@@ -418,18 +421,18 @@ class Consumer:
             raise
 
     def done(self, *messages: Message) -> bool:
-        """Note that messages are processed, of a consumer with `marks_done`. Any thread may call it, in any order.
+        """Mark messages as processed, in a consumer with `marks_done`. Any thread may call it, in any order.
 
         The committed offset of a queue is that of its first message that is not done. While a queue is revoked, it is
         released when all its messages are done, at the latest after nine tenths of the group's revoke timeout, unless
-        the consumer is ``orderly``: call `poll` or `consume` meanwhile.
+        the consumer is ``orderly``. Go on calling `poll` or `consume` meanwhile: these calls release it.
 
         Args:
             messages: the objects that `poll` or `consume` has returned.
 
         Returns:
-            Whether that takes effect for all of them: not if a queue was lost, or after `seek` or `put_back`. Then the
-            message is delivered again.
+            Whether all of them are marked. A message of a queue that was lost, or a message before a `seek` or
+            `put_back`, is not marked, and is delivered again.
 
         Raises:
             InvalidUsage: the consumer has no `marks_done`, or is closed.
@@ -447,17 +450,17 @@ class Consumer:
     def fetch(self, queue: QueueName, offset: int, wait: float = 20.0, *, max_messages: int = 500) -> Fetched:
         """Return messages of a queue from an offset on; if there are none, wait for some.
 
-        It is independent of `poll` and of ownership: any queue of this consumer's topics may be fetched, whoever owns
-        it, and nothing is committed. Messages that do not match the topic's filter are left out. While it waits, it
-        sends no requests to Kafka: the coordinator holds the pull.
+        It is independent of `poll` and of ownership: any queue of this consumer's topics may be fetched, whichever
+        member owns it, and nothing is committed. Messages that do not match the topic's filter are left out. While it
+        waits, it sends no requests to Kafka: the coordinator holds the pull.
 
         Any thread may call it. Several threads may call it at once, one for each queue.
 
         Args:
             queue: a `Queue`, or a topic and a number.
             offset: where to start; if that message is already deleted, the first message of the queue.
-            wait: seconds to wait for messages, at most 600; 0 checks the queue only once. It takes five seconds longer
-                if the coordinator does not answer, and up to five seconds longer if Kafka does not.
+            wait: seconds to wait for messages, at most 600; 0 checks the queue only once. The call takes five seconds
+                longer if the coordinator does not answer, and up to five seconds longer if Kafka does not answer.
             max_messages: upper bound of the messages returned; the next fetch returns further ones at once.
 
         Returns:
@@ -480,7 +483,7 @@ class Consumer:
             raise
 
     def _check(self) -> None:
-        """Raise an error if the membership has ended; a fetch at work calls it repeatedly."""
+        """Raise an error if the membership has ended; a running fetch calls it repeatedly."""
         self._control.called()
         self._control.check()
 
@@ -502,14 +505,15 @@ class Consumer:
         """Call a handler with batches of messages, until `stop` or `close` is called.
 
         Use it instead of `poll`, from one thread. Messages are processed when the handler returns; an offset is
-        committed when all messages below it are. With ``orderly``, a queue has one call at a time, in order of offset;
-        otherwise messages of a queue with the same key have, and any others are handled at the same time.
+        committed when all messages below it are. With ``orderly``, a queue has one call at a time, in order of offset.
+        Otherwise, messages of a queue with the same key are handled one after the other, and messages with different
+        keys at the same time.
 
         A revoked queue is released when the calls that have messages of it have returned. Messages that were read ahead
         are left to the next owner, except for those before a processed one, which are handled first: so consumers that
         come and go repeat nothing. Unless the consumer is ``orderly``, the queue is released after nine tenths of the
         group's revoke timeout in any case, and the next owner receives the messages of those calls again. The log
-        (logger ``wakeroll``) shows which of both happened. A call that does not return blocks only its queue or key,
+        (logger ``wakeroll``) shows which of these happened. A call that does not return blocks only its queue or key,
         but the offsets of its queue are not committed beyond its messages.
 
         Messages that the handler returns in a `Retry` are stored in the topic ``retry.<group>`` and delivered again
@@ -517,13 +521,14 @@ class Consumer:
         `retry_delays`. After 16 retries, or when the handler returns `DeadLetter`, they are stored in ``dlq.<group>``
         (see ``wakeroll dlq``). `origin_of` returns where a message comes from. A message counts as processed when it is
         stored there, so none is lost; if this process dies in between, it is both stored and delivered again. When the
-        handler raises an `Exception` in a call with one message, that message is retried. In a call with several,
-        nobody knows which one failed: each is handled again in a call of its own, at once, and only those that fail
-        alone are retried.
+        handler raises an `Exception` in a call with one message, that message is retried. In a call with several
+        messages, the one that failed is not known: each message is handled again in a call of its own, at once, and
+        only those that fail there are retried.
 
         In a group that is ``orderly`` or broadcasts, messages wait in place instead, for a second by default, and the
-        process does not remember the attempts when it ends. In order, messages of the call after a retried one come
-        again after it, also those that the handler returned as `DeadLetter` or as `Retry`; their attempts do not count.
+        number of attempts is lost when the process ends. In an orderly group, messages of the call that follow a
+        retried one are delivered again after it, also those that the handler returned as `DeadLetter` or as `Retry`;
+        these attempts do not count.
 
         >>> def handle(messages):
         ...     for message in messages:
@@ -536,12 +541,12 @@ class Consumer:
                 threads, or an ``async`` function, which is called in one event loop. It returns None, or `Retry`,
                 `DeadLetter` or a list of these, which may name single messages of the call.
             workers: calls at once, 1 to 1,000.
-            batch_size: most messages per call.
-            prefetch: most messages of a queue that are read and not processed; the queue is not read on meanwhile. It
-                is not read on either when twice as many offsets lie behind its oldest unprocessed message.
-            prefetch_bytes: most bytes of these messages' values per queue. Each message takes 0.5 KiB of memory besides
-                its value and key. Kafka's client has up to 16 MiB more for all queues together (its setting
-                ``queued.max.messages.kbytes``), and as much for a fetch from each broker.
+            batch_size: maximum number of messages per call.
+            prefetch: maximum number of messages of a queue that are read and not processed; then reading of the queue
+                stops. It also stops when twice as many offsets lie after the oldest unprocessed message of the queue.
+            prefetch_bytes: maximum number of bytes of these messages' values per queue. Each message takes 0.5 KiB of
+                memory besides its value and key. Kafka's client has up to 16 MiB more for all queues together (its
+                setting ``queued.max.messages.kbytes``), and as much for a fetch from each broker.
             on_error: ``retry``, or ``raise``: an exception of the handler ends this method, and nothing is retried.
             max_retries: retries of a message before it is a dead letter; 0: none. None: without limit if ``orderly``,
                 otherwise as many as `retry_delays` has, or 16.
@@ -679,7 +684,7 @@ class Consumer:
             raise
 
     def _goes_on(self) -> bool:
-        """Return whether `run` goes on; its loop calls it in each round."""
+        """Return whether `run` continues; its loop calls this in each round."""
         self._commits.serve()
         return not self._stopping and not self._closed
 
@@ -695,14 +700,14 @@ class Consumer:
 
     @property
     def is_running(self) -> bool:
-        """Whether `run` is at work."""
+        """Whether `run` runs now."""
         return self._loop is not None and not self._is_in_doubt
 
     def stop(self) -> None:
-        """Let `run` return when the calls at work have returned; any thread and any signal handler may call it.
+        """Let `run` return when all running calls have returned; any thread and any signal handler may call it.
 
-        If `run` is not at work, the next one returns at once. The consumer stays a member and keeps its queues: call
-        `close`, or `run` again.
+        If `run` is not running, the next call of it returns at once. The consumer stays a member and keeps its queues:
+        call `close`, or `run` again.
 
         Raises:
             InvalidUsage: the consumer is closed.
@@ -720,15 +725,15 @@ class Consumer:
             loop.lose_calls(LoopClosed())
 
     def _forget_stop(self) -> None:
-        """Let the next `run` consume, also if `stop` was called after the last one; in the polling thread."""
+        """Let the next `run` consume even if `stop` was called after the last one. The polling thread calls it."""
         self._stopping = False
 
     def refused(self) -> int:
-        """Return how many failed messages wait in place now, because their topic does not take them.
+        """Return how many failed messages wait in place now because their topic refuses them.
 
         The retry topic or the dead letter topic refuses them (too large, denied, or by its settings), or has not
-        acknowledged them for a minute. They hold the committed offsets of their queues. It is 0 unless `run` is at
-        work, and may be half a minute late if their queues were lost. Any thread may call it.
+        acknowledged them for a minute. They hold the committed offsets of their queues. The number is 0 unless `run` is
+        running, and may be half a minute late if their queues were lost. Any thread may call it.
 
         Raises:
             InvalidUsage: the consumer is closed.
@@ -750,15 +755,15 @@ class Consumer:
         In a callback of `close`, the last messages are included only if they are known to be processed; see `close`.
         During `run`, any thread may call it; it commits the messages whose calls have returned.
 
-        With `message` or `offsets`, the messages of their queues that were delivered before are processed, those behind
-        are not, and nothing else is committed now. Neither is possible during `run`. Commits never go back.
+        With `message` or `offsets`, earlier delivered messages of their queues are processed, later ones are not, and
+        nothing else is committed now. Neither is possible during `run`. Committed offsets never decrease.
 
         Args:
             timeout: seconds to wait for Kafka's acknowledgement.
             message: a message that `poll` or `consume` has returned: it and all before it in its queue are processed.
-            offsets: queue -> offset of the next message to process, at most the one behind the last delivered one; or
-                that and a text of at most 4,096 characters, which is on record with the commit (`metadata` in the table
-                `offsets`) but not in a last will.
+            offsets: queue -> offset of the next message to process, at most the one after the last delivered message;
+                or that and a text of at most 4,096 characters, which is recorded with the commit (`metadata` in the
+                table `offsets`) but not in a last will.
             asynchronous: whether to return at once.
             on_commit: called if `asynchronous`, with whether Kafka acknowledged the commit in time, and with the
                 offsets; in a later `poll`, `consume`, `commit` or `close`, or by the thread of `run`.
@@ -807,9 +812,9 @@ class Consumer:
         return counts
 
     def _confirm_below(self, offsets: Mapping[Queue, int | tuple[int, str]], capped: Container[Queue]) -> bool:
-        """Note that messages below these offsets are processed; return whether this consumer has all the queues.
+        """Mark messages below these offsets as processed; return whether this consumer has all the queues.
 
-        `capped`: slices of partitions that were named as a whole: only what was delivered of them is processed.
+        `capped`: slices of partitions that were named as a whole; only their delivered messages are marked.
         """
         known = {queue: self._polled.delivered(queue) for queue in offsets}
         wanted = {queue: argument_checks.offset_and_text_of(queue, given) for queue, given in offsets.items()}
@@ -830,17 +835,19 @@ class Consumer:
         return None not in known.values()
 
     def subscribe(self, topics: TopicChoice | None = None, *, pattern: str | None = None) -> None:
-        """Subscribe these topics instead of those so far. Any thread may call it, also during `run`, and in callbacks.
+        """Replace the subscribed topics by these. Any thread may call it, also during `run`, and in callbacks.
 
-        It is sent at once. The queues of topics that are left are then revoked as in any hand-over: with `on_revoked`
-        and a commit of what is processed, in `poll` or `run`; until then, their messages are delivered. Members may
-        change their topics one after the other: the queues of a topic belong to the members that subscribe it.
+        The change is sent at once. The queues of topics that are no longer subscribed are then revoked as in any
+        hand-over, in `poll` or `run`, with `on_revoked` and a commit of the processed messages; until then, their
+        messages are delivered. Members may change their topics one after the other: the queues of a topic belong to the
+        members that subscribe it.
 
         Args:
             topics: as for the constructor. If a filter changes, the queues of its topic are handed over to this
-                consumer itself, with a commit, `on_revoked` and `on_assigned`: the new filter counts for all messages
+                consumer itself, with a commit, `on_revoked` and `on_assigned`: the new filter applies to all messages
                 that were not handed out, from the committed offset on.
-            pattern: as for the constructor. Until an observer has evaluated it, the topics of the former one stay.
+            pattern: as for the constructor. Until an observer has evaluated it, the topics of the former pattern stay
+                subscribed.
 
         Raises:
             InvalidUsage: an argument is not valid, or the consumer is closed, or belongs to a forked process. The
@@ -876,7 +883,7 @@ class Consumer:
         return self._reader.queues if with_retries else self._own(self._reader.queues)
 
     def _named(self, queues: Iterable[QueueName]) -> list[Queue]:
-        """Return the queues that an application names; instead of a partition that is cut, its slices here."""
+        """Return the queues that an application names, with the slices here in place of a partition that is cut."""
         return [one for queue in queues for one in self._reader.named(argument_checks.queue_of(queue))]
 
     def _own(self, queues: Iterable[Queue]) -> list[Queue]:
@@ -889,7 +896,8 @@ class Consumer:
         It is correct while the queue is assigned to this consumer. Any thread may call it.
 
         Raises:
-            InvalidUsage: the consumer is closed, or `slice_by` returned something else than text, bytes or None.
+            InvalidUsage: the consumer is closed, or `slice_by` returned a value that is neither text nor bytes nor
+                None.
         """
         self._refuse_if_left()
         return self._reader.queue_of(message)
@@ -897,8 +905,8 @@ class Consumer:
     def pause(self, queues: Iterable[QueueName]) -> None:
         """Read no further messages of these queues, until `resume`, or until they are revoked. Any thread may call it.
 
-        They stay assigned to this consumer. It takes effect at the next `poll`; during `run`, within a moment, and
-        messages that were read before are handled.
+        They stay assigned to this consumer. The pause takes effect at the next `poll`; during `run`, within a moment,
+        and messages that were read before are handled.
 
         Raises:
             InvalidUsage: a queue is not being read (see `assignment`), or the consumer is closed.
@@ -918,7 +926,7 @@ class Consumer:
         return self._reader.paused
 
     def resume(self, queues: Iterable[QueueName]) -> None:
-        """Read queues on that `pause` has stopped. Any thread may call it.
+        """Continue reading queues that `pause` has stopped. Any thread may call it.
 
         Raises:
             InvalidUsage: a queue is not being read (see `assignment`), or the consumer is closed.
@@ -928,11 +936,11 @@ class Consumer:
         self._connection.clock.on_change()
 
     def seek(self, queue: QueueName, offset: OffsetTarget, timeout: float = 5.0) -> None:
-        """Read a queue from this place on; also in `on_assigned`, but otherwise not during `run`.
+        """Continue reading a queue at this place. During `run`, only `on_assigned` may call it.
 
-        A committed offset never goes back: after a crash or a hand-over, the queue continues at the committed offset
-        if that is higher. `wakeroll reset-offsets` and `Admin.reset` set it back. Messages that are skipped count as
-        processed when the next one is.
+        A committed offset never goes back: after a crash or a hand-over, the queue continues at the committed offset if
+        that is higher. `wakeroll reset-offsets` and `Admin.reset` set it back. Skipped messages count as processed when
+        the next delivered message is processed.
 
         An application that stores offsets together with its results returns them from `on_assigned`.
 
@@ -963,7 +971,7 @@ class Consumer:
         self._is_in_doubt = False
 
     def put_back(self) -> None:
-        """Let the next call return the messages of the last `poll` or `consume` again, as if it had not been made.
+        """Let the next call return the messages of the last `poll` or `consume` again, as if that had not been called.
 
         It does nothing without such a call, or for queues that were lost meanwhile. So call it before the next `poll`
         whenever the last message may not be processed, as after an exception of a signal handler.
@@ -995,8 +1003,8 @@ class Consumer:
     def committed(self, queue: QueueName, timeout: float = 5.0) -> int | None:
         """Return the committed offset of a queue of the group; None if there is none. Any thread may call it.
 
-        A consumer knows those of its own queues. For any other queue, it reads the decisions about the group that still
-        exist, those of the last week; this needs the right to read the topic of the decisions.
+        A consumer has the committed offsets of its own queues. For any other queue, it reads the decisions about the
+        group of the last week, as far as they still exist; this needs the right to read the decisions topic.
 
         Args:
             queue: a `Queue`, or a topic and a number.
@@ -1014,7 +1022,7 @@ class Consumer:
         return self._queries.committed(named, self.client_id, timeout)
 
     def first_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
-        """Return the offset of the first message that a queue still has. Any queue; any thread may call it.
+        """Return the offset of the first message that any queue still has. Any thread may call it.
 
         Raises:
             InvalidUsage: the consumer is closed.
@@ -1023,7 +1031,7 @@ class Consumer:
         return self._at(queue, "first", timeout)
 
     def end_offset(self, queue: QueueName, timeout: float = 5.0) -> int:
-        """Return the offset of the next message that is sent to a queue. Any queue; any thread may call it.
+        """Return the offset of the next message that is sent to any queue. Any thread may call it.
 
         Raises:
             InvalidUsage: the consumer is closed.
@@ -1034,14 +1042,15 @@ class Consumer:
     def offsets_for_times(self, times: ByQueue[int | datetime], timeout: float = 5.0) -> dict[Queue, int]:
         """Return for each of some queues the offset of the first message at or after a time.
 
-        Any queues; any thread may call it. If there is no such message, it is the end of the queue.
+        The queues need not be assigned to this consumer; any thread may call it. If there is no such message, the
+        offset is the end of the queue.
 
         Args:
             times: queue -> epoch milliseconds, or a datetime with a zone.
             timeout: seconds to wait for Kafka.
 
         Raises:
-            InvalidUsage: a time is none, or the consumer is closed.
+            InvalidUsage: a time is not valid, or the consumer is closed.
             NotReachable: Kafka does not answer, or has no such queue.
         """
         self._refuse_if_left()
@@ -1055,7 +1064,7 @@ class Consumer:
         return self._queries.at({named: place}, timeout)[named]
 
     def lag(self, timeout: float = 5.0, *, with_retries: bool = False) -> dict[Queue, int]:
-        """Return for each queue that is being read the number of offsets from what was delivered to its end.
+        """Return for each queue that is being read the number of offsets from the next message to deliver to its end.
 
         It sends one request to each broker. During `run`, any thread may call it.
 
@@ -1149,7 +1158,7 @@ class Consumer:
             raise
 
     def _recover(self) -> None:
-        """After an exception, let the reader agree with what is processed; it may be interrupted, and called again."""
+        """After an exception, set the reader back to unprocessed messages; it may be interrupted, and called again."""
         if not self._is_in_doubt:
             return
         if self._loop is not None:
@@ -1162,7 +1171,7 @@ class Consumer:
         self._is_in_doubt = False
 
     def _follow(self) -> None:
-        """Apply assignments and revocations to the reader. The application has received all delivered messages."""
+        """Apply assignments and revocations to the reader; all delivered messages were received."""
         control, reader = self._control, self._reader
         if self._leaving:
             self._release()
@@ -1227,7 +1236,7 @@ class Consumer:
         return f"{last}; thread {name_of(thread)!r} is here:\n{stack_of(thread)}"
 
     def _calls_at_work(self) -> list[CallAtWork]:
-        """Return the calls of the handler, or the work on the messages of the last call, the oldest first."""
+        """Return the running calls of the handler, or the work on the messages of the last `poll`, the oldest first."""
         loop, thread = self._loop, self._caller
         if loop is not None:
             return loop.calls_at_work()
@@ -1241,7 +1250,7 @@ class Consumer:
         return [CallAtWork(queue, first, last, idle_ms, lambda: stack_of(thread)) for queue, first, last in in_hand]
 
     def _elsewhere(self, with_stack: bool) -> str:
-        """Describe what the application does while no call is at work."""
+        """Describe what the application does while no call runs."""
         thread = self._caller
         if self._loop is not None or any(self._calls_at_work_in().values()):
             return "it waits for messages"
@@ -1251,7 +1260,7 @@ class Consumer:
         return f"thread {name_of(thread)!r} is not in poll() or run(){here}"
 
     def _begun(self, queues: list[Queue]) -> None:
-        """Call `on_assigned`, and start the queues where it wants."""
+        """Call `on_assigned`, and start queues at the places that it returns."""
         if self._on_assigned is None or not (own := self._own(queues)):
             return
         starts = self._on_assigned(self, own)
@@ -1288,7 +1297,7 @@ class Consumer:
                 self._on_revoked(self, revoked)
 
     def _begin_polling(self, name: str) -> None:
-        """Take the lock of `poll`, `consume` and `run`, for the method of this name."""
+        """Take the lock of `poll`, `consume` and `run`; `name` is the method that was called."""
         self._process.require()
         self._refuse_if_closed()
         me = threading.get_ident()
@@ -1310,7 +1319,8 @@ class Consumer:
     def _calls_at_work_in(self) -> dict[int, int]:
         """Return the threads that are in `poll`, `consume` or `run` of this consumer -> how often.
 
-        Their stacks are certain. A lock or a flag is not: an exception of a signal handler may come before it is reset.
+        The stacks of threads are reliable. A lock or a flag is not: an exception of a signal handler may come before it
+        is reset.
         """
         return calls_of(self, _POLLING) if self._polling.locked() else {}
 
@@ -1330,7 +1340,7 @@ class Consumer:
             )
 
     def _refuse_if_left(self) -> None:
-        """Reject calls of a forked process, or after `close` has returned; callbacks and calls at work may go on."""
+        """Reject calls of a forked process, or after `close` has returned; callbacks and running calls may go on."""
         self._process.require()
         if self._has_left and self._closer is None:
             self._refuse_if_closed()
@@ -1341,4 +1351,4 @@ class Consumer:
 
 
 _POLLING = (Consumer._swift.__code__, Consumer._receive.__code__, Consumer._run.__code__)
-"""A thread that is in one of these has the consumer."""
+"""Code of the methods that occupy the consumer: while a thread runs one of them, no other may."""

@@ -28,13 +28,13 @@ MARK = "wakeroll-settled"
 SLICE_S = 0.5
 """Longest single wait for messages (s), during which Ctrl-C has no effect."""
 BATCH = 100
-"""Messages taken at once; each may have megabytes."""
+"""Maximum number of messages taken at once; each may have megabytes."""
 CHUNK = 5_000
-"""Letters that are settled by one mark: at most as many numbers, which stay far below a megabyte. A process that dies
-in between has sent at most as many letters that are not settled."""
+"""Maximum number of letters that one mark settles, so that the mark stays far below a megabyte. A process that dies
+before the mark is stored has sent at most as many letters that are not settled."""
 
 Numbers = Literal["all"] | Iterable[int]
-"""Numbers of letters, or all that are open."""
+"""Numbers of letters, or ``all`` for all open ones."""
 
 
 class Letter(NamedTuple):
@@ -47,7 +47,7 @@ class Letter(NamedTuple):
     origin: Origin
     """Where it comes from, how often it was tried, and the last error."""
     message: Message
-    """Key, value and headers are those of the failed message."""
+    """The record in the dead letter topic, with key, value and headers of the failed message."""
 
 
 class _Mark(msgspec.Struct):
@@ -60,7 +60,7 @@ class _Mark(msgspec.Struct):
 
 
 class _Scan(NamedTuple):
-    """A first pass through the dead letter topic."""
+    """The first pass of `open` through the dead letter topic: it reads the marks."""
 
     first: int
     end: int
@@ -108,7 +108,7 @@ class DeadLetters:
         self._positions = Positions(self._consumer, connect_timeout)
         self._closed = False
         self._place: tuple[object, int] | None = None
-        """Which call of `_read` has the consumer, and its position; None if the consumer reads nothing."""
+        """The call of `_read` that uses the consumer, and its position; None if the consumer reads nothing."""
         self._scans: dict[int, _Scan] = {}
         """Scans of the calls of `open` that have not ended, by identity."""
 
@@ -132,7 +132,7 @@ class DeadLetters:
                 del self._scans[id(scan)]
 
     def groups(self) -> list[str]:
-        """Return all groups that have a topic of dead letters, sorted: those of which a member has called `run`.
+        """Return all groups that have a topic of dead letters, sorted: those whose members have called `run`.
 
         Raises:
             NotReachable: no broker answers in time.
@@ -163,7 +163,7 @@ class DeadLetters:
         Args:
             numbers: of open letters, or ``all``. Without any number, nothing happens.
             to_origin: send them to the topics that they come from, where all groups receive them; otherwise only this
-                group does, a second later. A group that consumes in order, or broadcasts, has no other way.
+                group does, a second later. For a group that consumes in order, or broadcasts, it must be True.
             by: who does it, for the record; if omitted, this process's user and host.
 
         Returns:
@@ -234,7 +234,7 @@ class DeadLetters:
     def _read(self, first: int, end: int) -> Iterator[Message]:
         """Yield the messages of the dead letter topic from `first` up to `end`.
 
-        Between two messages, other calls of this method may take the consumer, and any time may pass.
+        Between two messages, other calls of this method may use the consumer, and any time may pass.
         """
         me, position = object(), first
         try:
@@ -277,7 +277,7 @@ class DeadLetters:
     def _settle(
         self, wanted: frozenset[int] | None, how: str, by: str | None, handle: Callable[[Iterator[Letter]], int]
     ) -> int:
-        """Handle letters and mark them, chunk by chunk; None: all open ones. Return their number."""
+        """Send or drop letters and mark them as settled, chunk by chunk; None: all open ones. Return their number."""
         if wanted is not None and not wanted:
             return 0
         scan = self._scan() or _Scan(0, 0, set())
@@ -325,7 +325,7 @@ class DeadLetters:
             sender.send(topic=self._topic, partition=0, value=msgspec.json.encode(mark), headers=[(MARK, b"1")])
 
     def _trim(self, scan: _Scan, settled: set[int]) -> None:
-        """Delete settled letters at the beginning of the topic; it does not matter if that is not allowed."""
+        """Delete settled letters at the beginning of the topic; ignore an error, such as a missing right."""
         first_open = next((at for at in range(scan.first, scan.end) if at not in settled), scan.end)
         if first_open == scan.first:
             return
@@ -342,7 +342,7 @@ class DeadLetters:
 
 
 def _wanted(numbers: Numbers) -> frozenset[int] | None:
-    """Return the numbers that a caller names; None for all.
+    """Return the numbers of a caller's argument; None for all.
 
     Raises:
         InvalidUsage: the argument is something else.

@@ -21,7 +21,7 @@ from wakeroll_model.partitioner import partition_of
 log = logging.getLogger("wakeroll")
 
 BATCH = 500
-"""Records taken at once; a partition holds the decisions about many groups."""
+"""Maximum number of records taken at once; a partition has the decisions about many groups."""
 SLICE_S = 0.5
 """Longest single wait, during which Ctrl-C has no effect (s)."""
 
@@ -33,8 +33,8 @@ _decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 class DecisionLog:
     """A reader of the decisions about a group. It returns each decision once, although delivery is at least once.
 
-    Decisions of an older era that follow one of a newer era are skipped. If the topic is created again, or loses its
-    tail, meanwhile, the present log is read from its start, and its decisions have an order of their own.
+    Decisions of an older era that follow one of a newer era are skipped. If the topic is created again or loses its
+    tail meanwhile, the present log is read from its start, and the order of its decisions is tracked from there.
 
     Methods raise KafkaException when the broker does not answer in time. For one thread.
     """
@@ -55,7 +55,7 @@ class DecisionLog:
         self._timeout = timeout
         self._next = 0
         self._ahead: TopicPartition | None = None
-        """The partition in which the group will continue; both are read until it does."""
+        """The partition in which the group will continue after a resharding; both partitions are read until it does."""
         self._seen: dict[str, tuple[int, int]] = {}
         """Shard without its era -> place of the newest decision read; see `wakeroll_model.decision_order`. Rejections
         may be of
@@ -73,7 +73,7 @@ class DecisionLog:
             consumer: an `operators_consumer`, which the caller closes after the log.
             group_id: the group.
             timeout: seconds to wait for the broker.
-            is_lasting: whether the log is followed for long, so that its topic is looked at now and then.
+            is_lasting: whether the log is followed for long, so that the id of its topic is checked now and then.
 
         Raises:
             NotReachable: there is no topic of decisions.
@@ -150,7 +150,7 @@ class DecisionLog:
         return said + self._go_ahead() if is_ahead else said
 
     def was_replaced(self) -> bool:
-        """Return whether the log turned out to be another one since the last call: decisions may be missing."""
+        """Return whether the log was found to be replaced since the last call, so that decisions may be missing."""
         was, self._is_replaced = self._is_replaced, False
         return was
 
@@ -186,7 +186,7 @@ class DecisionLog:
         self._assign(offset)
 
     def _assign(self, offset: int) -> None:
-        """Read the partition from an offset on, and the one ahead from its start."""
+        """Read the partition from an offset on, and the new partition, if there is one, from its start."""
         places = {(self._at.topic, self._at.partition): offset}
         if self._ahead is not None:
             places[self._ahead.topic, self._ahead.partition] = OFFSET_BEGINNING
@@ -196,7 +196,7 @@ class DecisionLog:
         return ends_of(self._reader.consumer, self._at, self._timeout)
 
     def _read(self, message: Message) -> list[Said]:
-        """Return the decision about this group, if it is one; ignore records of unknown formats, of other versions."""
+        """Return the decision in a record if it is about this group; ignore formats of other versions."""
         error = message.error()
         if error is not None:
             if is_denied(error):
@@ -221,6 +221,6 @@ class DecisionLog:
 
 
 def _partition_of(consumer: Consumer, topic: str, key: bytes, timeout: float) -> TopicPartition | None:
-    """Query which partition of the decisions topic has a group; None: there is no such topic."""
+    """Query which partition of the decisions topic has the decisions of a group; None: there is no such topic."""
     partitions = len(Positions(consumer, timeout).queues(topic))
     return TopicPartition(topic, partition_of(key, partitions)) if partitions else None

@@ -12,7 +12,7 @@ _LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
 class EpochMs(int):
-    """A time in epoch milliseconds, a type that differs from an offset; from 1970 to the end of the year 9999."""
+    """A time in epoch milliseconds, from 1970 to the end of the year 9999; a type of its own, distinct from offsets."""
 
     def __new__(cls, value: int) -> Self:
         """Reject values that are not a time: negative ones have special meanings in Kafka."""
@@ -22,7 +22,7 @@ class EpochMs(int):
 
     @classmethod
     def of(cls, moment: datetime) -> Self:
-        """Return the first whole millisecond that is not before a moment.
+        """Return a moment in epoch ms, rounded up to a whole millisecond.
 
         Raises:
             InvalidUsage: the moment has no zone, or is before 1970.

@@ -10,7 +10,7 @@ class InvalidUsage(WakerollError):
 
 
 def in_words(problem: BaseException) -> str:
-    """Return the representation of an application's exception, whose own code may fail."""
+    """Return the representation of an application's exception, even if its own `__repr__` fails."""
     try:
         return repr(problem)
     except Exception:
@@ -40,9 +40,9 @@ class ConsumerFenced(WakerollError):
 
     Attributes:
         reason: ``duplicate`` (another process uses the same client_id), ``refused`` (the group is full, or consumes in
-            another mode), ``kicked`` (an operator made it leave) or ``left`` (the client was unregistered). After any
-            other end of its instance (``expired``, ``deaf``, ``epoch``, ``silent``) the consumer rejoins by itself, and
-            this error is not raised.
+            another mode), ``kicked`` (an operator made it leave) or ``left`` (the client was unregistered). If its
+            instance ends for any other reason (``expired``, ``deaf``, ``epoch``, ``silent``), the consumer rejoins by
+            itself, and this error is not raised.
         by: for ``duplicate``, the id of the instance that now has the client_id; for ``kicked``, the name of the
             operator; otherwise empty.
     """

@@ -1,4 +1,4 @@
-"""Calls between an event loop and the threads beside it, which end also if the loop is closed meanwhile."""
+"""Calls between an event loop and other threads; they end even if the loop is closed meanwhile."""
 
 import asyncio
 import inspect
@@ -19,24 +19,24 @@ from wakeroll.flag import Flag
 log = logging.getLogger("wakeroll")
 
 LOOK_S = 0.5
-"""How often a thread looks whether an event loop was closed (s): nothing else tells it."""
+"""Interval in which a thread checks whether an event loop was closed (s); there is no notification of that."""
 
 _Result = TypeVar("_Result")
 _Owner = TypeVar("_Owner")
 
 
 class LoopClosed(BaseException):
-    """The event loop was closed in which a call was to be made.
+    """A call was to be made in an event loop that was closed.
 
-    It is no `Exception`: the call has not failed, and its messages have had no attempt.
+    It is not an `Exception`, because the call has not failed: its messages have had no attempt.
     """
 
 
 def in_loop(made: "Future[_Result]") -> "asyncio.Future[_Result]":
     """Return a future of the running event loop with the result of a call that a thread makes.
 
-    Unlike that of `asyncio.wrap_future`, it may be cancelled without an effect on the call; nothing is reported if
-    nobody waits for an exception any more, or if the loop is closed before the call ends.
+    Unlike the future of `asyncio.wrap_future`, it may be cancelled without an effect on the call; and nothing is logged
+    if no task waits for its exception any more, or if the loop is closed before the call ends.
     """
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[_Result] = loop.create_future()
@@ -59,9 +59,9 @@ def in_loop(made: "Future[_Result]") -> "asyncio.Future[_Result]":
 
 
 class LoopCalls:
-    """Callbacks of an application that a thread makes in an event loop, waiting for each.
+    """Callbacks of an application that a thread calls in an event loop; the thread waits for each.
 
-    Meanwhile the thread makes the calls that the callback submits: it is the only one that may.
+    While it waits, the thread makes the calls that the callback submits, because only this thread may make them.
     """
 
     def __init__(self) -> None:
@@ -70,12 +70,12 @@ class LoopCalls:
         self._at_work: Future[Any] | None = None
         """The callback that the thread waits for, or the last one."""
         self._waits = False
-        """Whether the thread waits for a callback, or is about to."""
+        """Whether the thread waits for a callback, or is about to wait."""
         self._submitted: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         """Calls for the thread; None when the callback has ended."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make all calls in this event loop from now on."""
+        """Call callbacks in this event loop from now on."""
         self._loop = loop
 
     @property
@@ -99,11 +99,11 @@ class LoopCalls:
     def make(self, call: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result | None:
         """In the thread: call a coroutine function in the event loop, and wait for its result.
 
-        Nothing is called in a loop that is closed, or was when the call was made.
+        Nothing is called if the loop is closed.
 
         Raises:
             LoopClosed: the loop was closed before the call has ended.
-            BaseException: what the call raised.
+            BaseException: the exception of the call.
         """
         loop = self._loop
         if loop is None or loop.is_closed():
@@ -146,22 +146,22 @@ class LoopCalls:
                 at_work.set_exception(LoopClosed())
 
     def _ended(self, _: "Future[Any]") -> None:
-        """Let the thread go on; in the event loop, like `submit`, so that no call comes behind this."""
+        """End the wait of the thread; in the event loop, like `submit`, so that no call is submitted later."""
         self._waits = False
         self._submitted.put(None)
 
 
 _callback: ContextVar[LoopCalls | None] = ContextVar("wakeroll_callback", default=None)
-"""The calls among which the current task is a callback."""
+"""The `LoopCalls` that called the current task's callback; None if the task is not part of a callback."""
 
 
 class LoopWatch(Generic[_Owner]):
-    """A thread that makes a call when an event loop is closed, or when an object that belongs to it is garbage."""
+    """A thread that makes a call when an event loop is closed, or an object that uses the loop is garbage-collected."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, owner: _Owner, call: Callable[[_Owner | None], object], name: str
     ) -> None:
-        """Start the thread; `call` receives the owner, or None if it is garbage, and must not refer to it."""
+        """Start the thread; `call` receives the owner, or None after garbage collection, and must not refer to it."""
         self._ended = ended = Flag()
         alive = weakref.ref(owner)
 

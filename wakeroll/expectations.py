@@ -9,7 +9,7 @@ from msgspec import inspect
 
 _MOST_SHOWN = 200
 _UNBOUNDED = 2**53
-"""A larger bound is that of JSON numbers, and tells a user nothing."""
+"""A larger bound is only that of JSON numbers, and is left out of errors."""
 _PLACE = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.(?P<field>\w+)|\[(?P<item>\d+|\.\.\.)\]")
 _BEGIN, _END = r"\A", r"\Z"
@@ -29,10 +29,10 @@ def problem_of(name: str, value: object, declared: Any, error: Exception) -> str
     """Return the sentence about a value that does not match its declared type.
 
     Args:
-        name: what the user calls it.
-        value: what the user gave.
+        name: the user's name for the value.
+        value: the user's value.
         declared: the type, with its bounds.
-        error: msgspec's error about the value, or that it is nested too deeply.
+        error: msgspec's error about the value, or the error that it is nested too deeply.
     """
     place = _PLACE.search(str(error))
     steps = list(_STEP.finditer(place["path"])) if place else []
@@ -52,7 +52,7 @@ def problem_in(values: Mapping[str, Any], struct: type[msgspec.Struct], *, stric
     Args:
         values: by name of the field; other names are ignored.
         struct: declares the fields.
-        strict: whether text is no number; else it may be converted.
+        strict: whether a text is never a number; else it is converted if it is one.
     """
     for field in msgspec.structs.fields(struct):
         if field.name in values:
@@ -64,7 +64,7 @@ def problem_in(values: Mapping[str, Any], struct: type[msgspec.Struct], *, stric
 
 
 def words_of(kind: inspect.Type) -> str:
-    """Return what a value of a type must be, with its bounds: ``a whole number from 1 to 64``."""
+    """Describe the valid values of a type, with its bounds: ``a whole number from 1 to 64``."""
     match kind:
         case inspect.Metadata():
             return words_of(kind.type)

@@ -1,4 +1,4 @@
-"""The topics for messages whose handler failed: created when they are first needed, and checked by each `run`."""
+"""The topics for messages whose handler failed: each `run` checks them, and creates them when they are first needed."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ from wakeroll_model.retry_topics import DELAYS_S, dead_letter_topic_of, retry_to
 log = logging.getLogger("wakeroll")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""Largest message of these topics: a message that its own topic accepts must fit with more headers."""
+"""Largest message of these topics: each message that the original topic accepts must fit, with additional headers."""
 
 _COMMON = {"max.message.bytes": str(MAX_MESSAGE_BYTES), "cleanup.policy": "delete"}
 _RETRY = _COMMON | {
@@ -24,11 +24,11 @@ _RETRY = _COMMON | {
     "retention.ms": str(30 * 24 * 3_600_000),
 }
 _DEAD = _COMMON | {"retention.ms": "-1"}
-"""Dead letters are kept until somebody drops them."""
+"""Settings of the dead letter topic. Dead letters are kept until an operator drops them."""
 HEADER_BYTES = 4 * 1024
 """Room for the headers with the origin of a message; the longest error is 1 KiB of UTF-8."""
 _SAFE_RETENTION_MS = 24 * 3_600_000
-"""Retention of a retry topic below which there is a warning: a group may be stopped for a night (ms)."""
+"""Retention of a retry topic below which a warning is logged (ms), because a group may be stopped for a night."""
 
 
 def ensure_failure_topics(
@@ -115,7 +115,7 @@ def _check_rights(admin: AdminClient, connection: Connection, wanted: list[NewTo
 
 
 def _settings(admin: AdminClient, topics: list[str], timeout: float) -> dict[str, dict[str, str]]:
-    """Return the settings of topics, of those that the brokers show to this user."""
+    """Return the settings of topics; leave out topics whose settings the brokers do not show to this user."""
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in dict.fromkeys(topics)]
     found: dict[str, dict[str, str]] = {}
     for resource, answer in admin.describe_configs(asked, request_timeout=timeout).items():

@@ -25,7 +25,7 @@ _USED = frozenset({"group_id", "client_id", "partitions", "auto_offset_reset", "
 """Arguments of a subscriber that have a meaning here."""
 _PLACES = {"earliest": "first", "latest": "last"}
 _MOST = 10
-"""Messages of a batch if the subscriber has no `max_records`, as with FastStream's own broker."""
+"""Maximum number of messages in a batch if the subscriber has no `max_records`, as in FastStream's own broker."""
 
 
 class WakerollBroker(KafkaBroker):
@@ -43,7 +43,7 @@ class WakerollBroker(KafkaBroker):
         consumer: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        """Prepare; `start`, which FastStream's application calls, connects and joins the groups.
+        """Connect to nothing yet: `start`, which FastStream's application calls, connects and joins the groups.
 
         Args:
             bootstrap: ``host:port[,host:port]`` of the brokers, or a list of such addresses.

@@ -26,7 +26,7 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.slices import slice_of
 
 MOST_MESSAGES = 100_000
-"""Largest number of messages of one fetch, which holds all of them in memory."""
+"""Maximum number of messages of one fetch, which keeps all of them in memory."""
 ANSWER_S = 5.0
 """Shortest time to wait for Kafka's answers, however short the wait for messages is (s)."""
 REST_S = 1.0
@@ -39,7 +39,7 @@ class Fetched(NamedTuple):
 
     messages: list[Message]
     next_offset: int
-    """Offset at which the next fetch continues: behind the messages, and behind those that did not match."""
+    """Offset at which the next fetch continues: after the returned messages, and after those that did not match."""
 
 
 class Fetcher:
@@ -53,7 +53,7 @@ class Fetcher:
         subscriptions: TopicSubscriptions,
         key: SliceKey,
     ) -> None:
-        """Prepare; the first fetch connects. `key`: by what messages are in slices."""
+        """Prepare; the first fetch connects. `key`: returns the key by which messages belong to slices."""
         self._connection = connection
         self._subscriptions = subscriptions
         self._key = key
@@ -61,7 +61,7 @@ class Fetcher:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._busy: dict[Queue, threading.Thread] = {}
-        """Queues that are being fetched, and who does it."""
+        """Queues that are being fetched -> the thread that fetches."""
         self._idle: list[QueueReader] = []
         """Unused readers. There are as many readers as there were threads that fetched at the same time."""
         self._closed = False
@@ -134,7 +134,7 @@ class Fetcher:
         self._puller.close(max(deadline - time.monotonic(), 0.0))
 
     def _lend(self, queue: Queue) -> QueueReader:
-        """Lend a reader for a queue, preferably the one that last read the queue."""
+        """Return a reader for a queue, preferably the one that last read the queue."""
         me = threading.current_thread()
         with self._lock:
             self._refuse_if_closed()
@@ -179,9 +179,9 @@ class _Fetch:
     def run(self, offset: int, wait: float) -> Fetched:
         """Read; wait until there is more; read again.
 
-        `next_offset` depends only on what this reader has read. A wake may report messages that the reader cannot see
-        yet, those of an open transaction. The protocol lets a client continue behind them, but this reader would then
-        lose them.
+        `next_offset` depends only on what this reader has read. A wake may report messages of an open transaction,
+        which the reader does not receive yet. The protocol lets a client continue after them, but this reader would
+        then lose them.
         """
         deadline = time.monotonic() + wait
         ended: PullEnded | None = None

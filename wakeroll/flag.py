@@ -1,4 +1,4 @@
-"""An event for one waiting thread that no exception of a signal handler leaves locked."""
+"""An event for one waiting thread; an exception of a signal handler cannot leave it locked."""
 
 import time
 from queue import Empty, SimpleQueue

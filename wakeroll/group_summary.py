@@ -20,14 +20,15 @@ class History:
         self._assigned: dict[str, Assignment] = {}
         """client_id -> newest assignment; only clients that are members now."""
         self.members: set[str] | None = None
-        """Clients that are members now; None if that is not known: the decisions about members that joined long ago are
-        deleted, and those of a new era rejoin after its begin. If some are known, there may be others."""
+        """Clients that are members now, as far as they are known; None if none is. The decisions about members that
+        joined long ago are deleted, and members rejoin only after the begin of a new era. So there may be other
+        members."""
         self._is_complete = False
         """Whether all members are known."""
         self._left_out: set[str] = set()
-        """Topics of queues that no member has, by the newest target."""
+        """Topics of queues that no member owns, by the newest target."""
         self._patterns: dict[str, str] = {}
-        """client_id -> pattern of topics; of the members, or of those that left last if there is none now."""
+        """client_id of a member -> its pattern of topics; without members, those of the members that left last."""
         self.joins = 0
         """Number of members that joined."""
         self.newest_ms = 0
@@ -82,7 +83,7 @@ class History:
 
     @property
     def lowest(self) -> dict[tuple[str, Queue], int]:
-        """`committed`, and for each partition that is cut into slices the lowest offset of these."""
+        """`committed`, with the lowest offset of its slices for each partition that is cut."""
         found = dict(self.committed)
         for (owner, queue), offset in self.committed.items():
             if queue.slices > 1:
@@ -90,7 +91,7 @@ class History:
         return found
 
     def forget_members(self) -> None:
-        """Note that decisions are missing: members may have joined or left without being known."""
+        """Note that decisions are missing: members may have joined or left."""
         self.members, self._is_complete = None, False
 
     def _count(self, membership: Membership) -> None:
@@ -134,7 +135,7 @@ class History:
 
     @property
     def topics_of_members(self) -> list[str]:
-        """Topics of which members have queues, or should have, sorted."""
+        """Topics of which members own queues, or should own some, sorted."""
         queues = [each.queue for assignment in self._assigned.values() for each in assignment.queues]
         queues += [queue for assignment in self._assigned.values() for queue in assignment.revoke]
         return sorted(self._left_out | {queue.topic for queue in queues})

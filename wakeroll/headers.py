@@ -23,7 +23,7 @@ _DECLARED = {field.name: field.type for field in msgspec.structs.fields(Arrival)
 
 
 Property = str | int | float | bool
-"""Value of a property; in a header it is text, as Java writes it, and a condition converts it back."""
+"""Value of a property; its header is text in Java's format, and a condition converts the text back."""
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 """Names and values of headers; a name may occur several times."""
 
@@ -41,9 +41,9 @@ def headers_of(tags: str, properties: Mapping[str, Property], others: Headers = 
 
 
 def described(headers: Iterable[tuple[str, bytes | None]]) -> tuple[str | None, dict[str, str] | None]:
-    """Return tag and properties of a message for an arrival, each None if it exceeds the bounds of one.
+    """Return tag and properties of a message for an arrival, each None if it exceeds the bounds of an arrival.
 
-    A header that is not UTF-8 is no property. An arrival with open fields wakes all pulls of the queue.
+    A header that is not UTF-8 is not a property. An arrival without tag or properties wakes all pulls of the queue.
     """
     texts = texts_of(headers)
     tags = texts.pop(TAGS_HEADER, "")
@@ -68,7 +68,7 @@ def _other_headers(others: Headers, properties: Mapping[str, Property]) -> list[
 
 
 def _text(name: str, value: object) -> object:
-    """Return a property as text, as Java's `String.valueOf` writes it; what is no property stays as it is.
+    """Return a property as text, in the format of Java's `String.valueOf`; return any other value unchanged.
 
     Raises:
         InvalidUsage: it is a whole number of more than 64 bits, which no condition can compare.
@@ -87,7 +87,7 @@ def _text(name: str, value: object) -> object:
 
 
 def texts_for(properties: Mapping[str, Property]) -> dict[str, str]:
-    """Return properties as their headers have them."""
+    """Return properties as the texts of their headers."""
     return {name: cast(str, _text(name, value)) for name, value in properties.items()}
 
 

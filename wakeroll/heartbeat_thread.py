@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("wakeroll")
 
 LEAVE_S = 1.0
-"""How long to wait for the thread to end, which it does within a slice (s)."""
+"""How long to wait for the thread to end (s); it ends within a fraction of a second."""
 END_S = 3.0
-"""How long the end of the interpreter waits at most for members that leave (s); it takes that long without a broker."""
+"""Longest wait at the end of the interpreter for members that leave (s); it takes that long if no broker answers."""
 LONGEST_STEP_S = 1.0
 """Longest time between two rounds of the thread that counts as time in which the application did not poll (s)."""
 FLUSH_S = 0.1
-"""How long to wait for acknowledgements before looking whether a commit still waits for them (s)."""
+"""Longest single wait for acknowledgements (s); then the thread checks whether a commit still waits for them."""
 LOOK_S = 5.0
-"""How often the thread looks whether the executor of the last will is there, and which calls last long (s)."""
+"""Interval in which the thread checks the executor of the last will, and looks for long calls (s)."""
 NOD_S = 60.0
 """How long a daemon thread sleeps at a time while the interpreter ends (s)."""
 NEVER_S = float("inf")
@@ -67,19 +67,19 @@ class _Waiting(NamedTuple):
     life: str
     """The instance that commits."""
     until_s: float
-    """When it gives up, by the monotonic clock."""
+    """When the wait ends without success, by the monotonic clock (s)."""
     queues: tuple[Queue, ...] | None
-    """The queues that it is about; None: all."""
+    """The queues of the commit; None: all."""
     answer: "SimpleQueue[bool]"
 
 
 class Control:
-    """The pure client. Other threads only read it, and let a thread of this object change it.
+    """The owner of the pure client. Other threads only read the client; a thread of this object makes each change.
 
-    So an exception of a signal handler, which comes in the application's thread, finds each change made as a whole or
-    not at all, and no lock stays locked. Two threads change the client: the control thread, as time passes and
-    decisions come, and the one that makes the calls of others. Its events are passed to Kafka under the same lock, so
-    that they keep their order: a release must not overtake an acknowledgement.
+    An exception of a signal handler is raised in the application's thread. So it cannot interrupt a change halfway, or
+    leave a lock locked. Two threads change the client: the control thread, as time passes and decisions arrive, and the
+    thread that makes the calls of others. Its events are passed to Kafka under the same lock, so that they keep their
+    order: a release must not overtake an acknowledgement.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class Control:
             outbox: outbox of the client's group.
             on_answer: called in the control thread with each decision that may answer a pull.
             will: last will of the client; None if it has none.
-            poll_timeout_s: the client leaves if nobody calls `called` for so long (s), until somebody does.
-            application: what may be asked about the application; None: nothing.
+            poll_timeout_s: the client leaves if `called` is not called for so long (s), until it is called again.
+            application: functions that describe what the application does; None: nothing is described.
         """
         self.changed = Flag()
         """Set when the application's thread must apply a change of the assignment."""
@@ -117,16 +117,16 @@ class Control:
         self._application = Application() if application is None else application
         self._long_calls = LongCalls()
         self._is_inspected = False
-        """Whether an operator has asked what the application does, and this client has not answered yet."""
+        """Whether a request of `wakeroll inspect` has arrived that this client has not answered yet."""
         self._idle_s = 0.0
         """Time since the last call of `called`, as far as the control thread has run (s)."""
         self._looked_s = 0.0
-        """When the control thread added to that time, by the monotonic clock."""
+        """When the control thread last added to `_idle_s`, by the monotonic clock (s)."""
         self._has_joined = False
         self.is_away = False
         """Whether this client has left because the application does not read."""
         self._look_s = 0.0
-        """When to look for the executor of the will, and at the calls at work, again, by the monotonic clock."""
+        """When to check the executor of the will and the running calls again, by the monotonic clock (s)."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
@@ -135,18 +135,18 @@ class Control:
         self._is_leaving = False
         self._has_left = False
         self._leave_by_s = NEVER_S
-        """When to leave without being asked again, by the monotonic clock."""
+        """When to leave unless `leave` was called before, by the monotonic clock (s)."""
         self._ended: Dropped | None = None
         self._failure: BaseException | None = None
         self._refusal = ""
-        """Reason why the coordinator refused this client; empty if it sent none."""
+        """Reason of the coordinator's refusal of this client; empty if it sent none."""
         self._calls = CallThread(f"wakeroll-calls-{client.client_id}")
-        """Makes the calls of other threads."""
+        """The thread that makes the calls of other threads."""
         # A thread of its own, from the first commit on: a flush waits for Kafka, and the loop of `run`, its workers and
         # the release of queues would wait for it in `_calls`. The control thread waits for decisions most of the time,
         # and would notice acknowledgements up to a slice later.
         self._flushes = CallThread(f"wakeroll-flush-{client.client_id}")
-        """Waits for acknowledgements while a call of `commit` does."""
+        """The thread that waits for acknowledgements while a call of `commit` waits."""
         self._thread = threading.Thread(target=self._run, name=f"wakeroll-{client.client_id}", daemon=True)
 
     def join(self) -> None:
@@ -159,13 +159,13 @@ class Control:
             self._calls.ask(self._begin)
 
     def called(self) -> None:
-        """Note that the application reads, or does other work for its queues; come back if this client is away."""
+        """Note that the application reads, or does other work for its queues; join again if this client is away."""
         self._idle_s = 0.0
         if self.is_away:
             self._ask(self._come_back)
 
     def noticed(self) -> None:
-        """Note that the application works for its queues; it need not read."""
+        """Note that the application works on messages of its queues, without a read."""
         self._idle_s = 0.0
 
     def step_out(self, why: str) -> None:
@@ -216,7 +216,7 @@ class Control:
         return self._ask(lambda: (self._client.readable(), self._client.draining()))
 
     def commits(self) -> dict[Queue, int]:
-        """Return the committed offsets of this client's queues, as far as it knows them."""
+        """Return the committed offsets of this client's queues, as far as they are known."""
         return self._ask(self._client.commits)
 
     @property
@@ -226,20 +226,20 @@ class Control:
 
     @property
     def is_paused(self) -> bool:
-        """Whether an operator has paused the group: no message goes to the application."""
+        """Whether the group is paused: no message is delivered to the application."""
         return self._client.is_paused
 
     @property
     def new_filters(self) -> int:
-        """How often others have brought a new filter; query it before `others`."""
+        """Number of times that the filters of other members changed; read it before `others`."""
         return self._client.new_filters
 
     def keep(self, give: Give, offset: int | None, new_filters: int) -> None:
-        """Let no commit of this assignment pass an offset; see `Client.keep`."""
+        """Limit the commits of this assignment to an offset; see `Client.keep`."""
         self._ask(lambda: self._keep(give, offset, new_filters))
 
     def keep_all(self, give: Give) -> int | None:
-        """Let no commit of this assignment pass what is committed now, and return that; see `Client.keep_all`."""
+        """Limit the commits of this assignment to its committed offset, and return it; see `Client.keep_all`."""
         return self._ask(lambda: self._keep_all(give))
 
     @property
@@ -259,9 +259,9 @@ class Control:
         return counts
 
     def noting(self, give: Give) -> Callable[[int], object]:
-        """Return a function that does the same as `done` for this assignment, at a third of its cost.
+        """Return a faster function with the effect of `done` for this assignment; it costs a third.
 
-        It is valid until `changed` is set; when the assignment has ended, it has no effect.
+        The function may be used until `changed` is set; it has no effect after the assignment has ended.
         """
         held = self._client.find(give)
         note = None if held is None or self._will is None else self._will.noting(held)
@@ -272,11 +272,11 @@ class Control:
         return self._ask(self._client.processed)
 
     def give_of(self, queue: Queue) -> Give | None:
-        """Return the assignment of a queue that this client has, or drains; None if there is none."""
+        """Return the assignment of a queue that this client reads or drains; None if there is none."""
         return self._client.give_of(queue)  # it reads one value, which needs no lock
 
     def describe(self, give: Give, offset: int, text: str) -> None:
-        """Commit a text with this offset of an assignment, if that is what is committed."""
+        """Commit a text with this offset of an assignment, if this is the offset that is committed."""
         self._ask(lambda: self._client.describe(give, offset, text))
 
     def progress(self, give: Give) -> int | None:
@@ -284,7 +284,7 @@ class Control:
         return self._client.progress(give)[0]  # it reads one value, which needs no lock
 
     def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
-        """Report that the messages of an assignment have another leader epoch from this offset on; None: not known."""
+        """Report the leader epoch of the messages of an assignment from this offset on; None if not known."""
         self._ask(lambda: self._client.note_leader_epoch(give, offset, leader_epoch))
 
     def leader_epoch_at(self, give: Give, offset: int) -> int | None:
@@ -345,9 +345,9 @@ class Control:
         return self._is_allowed(self._client.may_handle, give)
 
     def sure_until_ms(self, most_ms: int) -> int:
-        """Return until when messages that may be delivered now still may be, unless `changed` is set before.
+        """Return until when messages may be delivered without another check, unless `changed` is set before.
 
-        `most_ms`: longest time from now (ms). The result is by the SDK's clock.
+        `most_ms`: maximum time from now (ms). The result is by the SDK's clock.
         """
         return min(now_ms() + most_ms, self._client.patient_until_ms)
 
@@ -367,7 +367,7 @@ class Control:
             raise WakerollError(f"the control thread failed: {in_words(self._failure)}") from self._failure
 
     def leave_by(self, deadline_s: float) -> None:
-        """Leave the group at this time of the monotonic clock, unless `leave` is called before; one step, no wait."""
+        """Leave the group at this time of the monotonic clock, unless `leave` is called before; return at once."""
         self._leave_by_s = deadline_s
 
     def leave(self, timeout: float) -> None:
@@ -377,7 +377,7 @@ class Control:
         self._flushes.join(LEAVE_S)
 
     def abandon(self) -> None:
-        """Begin to leave the group, and return; nobody uses this object any more."""
+        """Begin to leave the group, and return at once; this object must not be used any more."""
         if os.getpid() == self._pid:
             self._calls.do(lambda: self._leave(LEAVE_S))
 
@@ -455,7 +455,7 @@ class Control:
         self._do(outputs)
 
     def _ask(self, call: Callable[[], _Result]) -> _Result:
-        """Let the thread for it make a call under the lock."""
+        """Let the thread for the calls of others make a call under the lock."""
         return self._calls.ask(lambda: self._locked(call))
 
     def _locked(self, call: Callable[[], _Result]) -> _Result:
@@ -478,7 +478,7 @@ class Control:
                 self._stopping.wait(FLUSH_S)
 
     def _answer_commits(self) -> None:
-        """Answer the commits that have an end. The caller holds the lock."""
+        """Answer the commits that are acknowledged or have timed out. The caller holds the lock."""
         if not self._waiting:
             return
         client, now_s = self._client, time.monotonic()
@@ -528,7 +528,7 @@ class Control:
             inbox.close()
 
     def _pass_on(self, decisions: Iterable[ToAClient]) -> None:
-        """Do what decisions need that the client does not do; without the lock."""
+        """Pass decisions on to the other parts of the consumer; without the lock."""
         for decision in decisions:
             if isinstance(decision, Wake | Rejected):
                 self._on_answer(decision)
@@ -547,7 +547,7 @@ class Control:
             self._step_out(f"it has not polled for {self._idle_s:.0f} s{self._application.hanging()}")
 
     def _answer_operator(self) -> None:
-        """Answer an operator who has asked what the application does; without the lock, for which a call may wait."""
+        """Answer `wakeroll inspect`; without the lock, because a running call may wait for it."""
         if self._is_inspected:
             self._is_inspected = False
             self._log.inspected()
@@ -567,14 +567,14 @@ class Control:
         return change.group_id == self.group_id and change.change == "conflict"
 
     def _is_misplaced(self, refusal: Rejected) -> bool:
-        """Return whether an event of this client was in a wrong partition: the number of shards may have grown."""
+        """Return whether an event was rejected because of its partition: the number of shards may have grown."""
         return (refusal.rule, refusal.client_id, refusal.group_id) == ("partition", self.client_id, self.group_id)
 
     def _is_allowed(self, may: Callable[[Give, int], bool], give: Give) -> bool:
         return may(give, now_ms()) or self._ask(lambda: self._decide(may, give))
 
     def _decide(self, may: Callable[[Give, int], bool], give: Give) -> bool:
-        """Decide whether a message may be delivered; if not, its assignment has ended."""
+        """Decide whether a message may be delivered; it may not if its assignment has ended."""
         now = now_ms()
         if may(give, now):
             return True
@@ -683,10 +683,10 @@ _is_ending = threading.Event()
 
 
 def stay_at_end() -> None:
-    """Do not return in a daemon thread while the interpreter ends; call it before an exception leaves this package.
+    """In a daemon thread, do not return while the interpreter ends; call it before an exception leaves this package.
 
-    Python stops daemon threads without a word. One that waits in a call would otherwise print the traceback of an
-    exception about its group, which `_leave_all` has left under it.
+    Python stops daemon threads silently. Without this, a thread that waits in a call would print the traceback of an
+    exception, because `_leave_all` makes its consumer leave the group during the call.
     """
     while _is_ending.is_set() and threading.current_thread().daemon:
         time.sleep(NOD_S)

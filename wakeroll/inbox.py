@@ -21,7 +21,7 @@ LOOK_MS = 5_000
 """How often the end offset of the partition is queried (ms)."""
 LOOK_TIMEOUT_S = 0.5
 BATCH = 500
-"""Records taken at once; a partition holds the decisions for many clients."""
+"""Maximum number of records taken at once; a partition has the decisions for many clients."""
 
 ToAClient = Assignment | Fenced | Membership | Rejected | Wake
 _decoder: msgspec.json.Decoder[ToAClient] = msgspec.json.Decoder(ToAClient)
@@ -63,7 +63,7 @@ class Inbox:
         self._hearing = Hearing(end, now_ms())
         self._look_due_ms = now_ms() + LOOK_MS
         self._has_read = False
-        """Whether a record was read since the end offset was queried."""
+        """Whether a record was read since the last query of the end offset."""
         self._reader.begin({(self._topic, self._partition): end})
         self._reader.identify(self._topic, topic_id)
 
@@ -77,10 +77,10 @@ class Inbox:
         return [decision for message in messages if (decision := self._read(message)) is not None]
 
     def is_deaf(self, session_timeout_ms: int) -> bool:
-        """Return whether the end was not reached for longer than a session (ms). Query the end every `LOOK_MS`.
+        """Return whether reading lags behind the end for longer than a session (ms). Query the end every `LOOK_MS`.
 
-        After an outage it is queried as soon as records come again: until then, the client would drop the queues of
-        each new assignment and join again.
+        After an outage, the end is queried as soon as records arrive again. Otherwise the client would drop the queues
+        of each new assignment, and rejoin, until the next query.
         """
         now = now_ms()
         if now >= self._look_due_ms or (self._has_read and self._hearing.is_deaf(now, session_timeout_ms)):
@@ -92,15 +92,15 @@ class Inbox:
         return self._hearing.is_deaf(now_ms(), session_timeout_ms)
 
     def was_replaced(self) -> bool:
-        """Return whether the partition turned out to have another log since the last call; it is read from its start.
+        """Return whether the partition has had another log since the last call; then it is read from its start.
 
-        Decisions for the client may be lost, and the coordinator may count its decisions from 1 again.
+        Decisions for the client may be lost, and the numbers of the coordinator's decisions may begin at 1 again.
         """
         was, self._is_replaced = self._is_replaced, False
         return was
 
     def suspect(self) -> None:
-        """Query whether the topic is still the one of the start; `was_replaced` returns the answer, if it comes."""
+        """Query whether the topic still has the id that it had at the start; `was_replaced` returns the result."""
         self._watch.hurry()
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Inbox:
         self._hearing.look(end, now_ms(), first)
 
     def _start_over(self, problem: LogReplaced) -> None:
-        """Read the present log from its start: the order of its decisions is learned from it."""
+        """Read the present log from its start, to find the order of its decisions."""
         log.warning("%s; reading it from its start", problem)
         self._reader.renew({(self._topic, self._partition): OFFSET_BEGINNING})
         self._hearing.begin(0)

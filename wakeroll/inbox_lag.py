@@ -1,15 +1,15 @@
 """Detection of a client that no longer reads its inbox partition to the end.
 
-Such a client, whose partition has no leader or is not readable, would keep queues that were revoked. The end offset of
-the partition reveals this, even while the coordinator sends nothing.
+For example, the partition has no leader or is not readable. Such a client would keep queues that were revoked. The end
+offset of the partition shows the lag, even while the coordinator sends nothing.
 """
 
 PAUSE_MS = 15_000
-"""After a pause of this length between two checks, the process was suspended (ms)."""
+"""A longer pause than this between two checks means that the process was suspended (ms)."""
 
 
 class Hearing:
-    """Progress of reading an inbox, compared to its end offsets. Times are ms of one monotonic clock."""
+    """Progress of reading an inbox, compared with its end offsets. Times are ms of one monotonic clock."""
 
     def __init__(self, next_offset: int, now_ms: int) -> None:
         """Begin at `next_offset`, the end of the partition."""
@@ -21,9 +21,9 @@ class Hearing:
     def look(self, end: int | None, now_ms: int, first: int = 0) -> None:
         """Process the end offset of the partition as of now; None if the brokers did not return it.
 
-        After a suspension of the process, the measurement starts again. Records before the offset `first` are deleted:
-        they are not waited for. If the client missed a decision by that, the coordinator repeats it. An end below the
-        position is of another log: nothing of it was read. See `wakeroll.log_position`.
+        After a suspension of the process, the measurement starts again. Records before the offset `first` are deleted
+        and not waited for; if the client missed a decision among them, the coordinator sends it again. An end below the
+        position belongs to another log, of which nothing was read. See `wakeroll.log_position`.
         """
         self.next_offset = max(self.next_offset, first)
         if now_ms - self._looked_ms > PAUSE_MS:
@@ -42,7 +42,7 @@ class Hearing:
             self._mark = end
 
     def begin(self, next_offset: int) -> None:
-        """Continue at `next_offset` of another log. Until its end is reached, it counts as not heard."""
+        """Continue at `next_offset` of another log. Until its end is reached, the client counts as lagging."""
         self.next_offset, self._mark = next_offset, None
 
     def is_deaf(self, now_ms: int, session_timeout_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""The login line of Kafka's Java clients, `sasl.jaas.config`: it is written for one user, and read back.
+"""The login line of Kafka's Java clients, `sasl.jaas.config`: how to write it for a user, and how to read it.
 
 >>> print(jaas_of("PLAIN", "billing", "secret"))
 org.apache.kafka.common.security.plain.PlainLoginModule required username="billing" password="secret";
@@ -16,7 +16,8 @@ MODULES: Mapping[str, str] = {
     "SCRAM-SHA-256": f"{_PACKAGE}.scram.ScramLoginModule",
     "SCRAM-SHA-512": f"{_PACKAGE}.scram.ScramLoginModule",
 }
-"""SASL mechanism -> the login module of Kafka's Java clients for it. Both clients support these mechanisms."""
+"""SASL mechanism -> the login module of Kafka's Java clients for it. Java clients and librdkafka support these
+mechanisms."""
 
 # The tokens of java.io.StreamTokenizer, by which Kafka reads the line.
 _TOKEN = re.compile(

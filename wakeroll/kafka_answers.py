@@ -16,15 +16,15 @@ _SLICE_S = 0.1
 def wait_for(
     futures: Mapping[_Key, Future[_Answer]], timeout_s: float, meanwhile: Callable[[], object] = lambda: None
 ) -> dict[_Key, _Answer | KafkaError] | None:
-    """Wait for all answers to a request; they come together.
+    """Wait for all answers to a request, which arrive together.
 
     The client's own `request_timeout` is not enough: until it has once connected to a broker, some requests wait for
     ever (confluent-kafka 2.16).
 
     Args:
-        futures: what a method of an admin client has returned.
+        futures: the result of a method of an admin client.
         timeout_s: how long to wait at most (s).
-        meanwhile: is called each 0.1 s, and may end the wait by an exception.
+        meanwhile: called every 0.1 s; it may raise an exception to end the wait.
 
     Returns:
         The answer to each part of the request, or the error that a broker or Kafka's client reports for it; None: not

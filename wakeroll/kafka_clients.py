@@ -1,4 +1,4 @@
-"""The Kafka clients of an address: those of confluent-kafka or, in tests, those of a broker in memory.
+"""The classes of Kafka clients for an address: those of confluent-kafka or, in tests, those of a broker in memory.
 
 `wakeroll.testing` registers its brokers here, so that the whole SDK runs unchanged on them.
 """
@@ -16,7 +16,7 @@ from wakeroll.steady_clients import SteadyConsumer, SteadyProducer
 
 @dataclass(frozen=True)
 class KafkaClients:
-    """How to create clients of one broker, each from librdkafka's settings."""
+    """Functions that create clients of one broker, each from librdkafka's settings."""
 
     producer: Callable[[dict[str, Any]], Producer] = SteadyProducer
     consumer: Callable[[dict[str, Any]], Consumer] = SteadyConsumer
@@ -31,17 +31,17 @@ _in_memory: dict[str, KafkaClients] = {}
 
 
 def clients_of(bootstrap: str) -> KafkaClients:
-    """Return how to create clients of the broker at this address."""
+    """Return the functions that create clients of the broker at this address."""
     return _in_memory.get(bootstrap, _KAFKA)
 
 
 def is_in_memory(bootstrap: str) -> bool:
-    """Return whether the broker at this address is one of this process."""
+    """Return whether the broker at this address is in the memory of this process."""
     return bootstrap in _in_memory
 
 
 def register(bootstrap: str, clients: KafkaClients) -> None:
-    """Create the clients of this address in this way from now on."""
+    """Set the functions that create the clients of this address."""
     _in_memory[bootstrap] = clients
 
 

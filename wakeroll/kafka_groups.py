@@ -13,8 +13,8 @@ from wakeroll.kafka_answers import wait_for
 from wakeroll_model.queue import Queue
 
 MIRRORED = "wakeroll"
-"""Metadata of offsets that wakeroll wrote to a group of Kafka, or its first word: they do not come from consumers of
-that group."""
+"""Metadata, or its first word, of offsets that wakeroll wrote to a group of Kafka. It tells them apart from the commits
+of that group's consumers."""
 
 _Answer = TypeVar("_Answer")
 
@@ -36,9 +36,9 @@ class KafkaGroup:
 
     group_id: str
     members: tuple[str, ...]
-    """Its members, each as ``client_id@host``; none if it is not live."""
+    """Members of the group, each as ``client_id@host``; empty if none is live."""
     offsets: Mapping[Queue, int]
-    """Committed offsets: queue -> the next message to consume. Empty if Kafka does not know the group."""
+    """Committed offsets: queue -> the next message to consume. Empty if there is no such group."""
 
 
 class StoredOffset(NamedTuple):
@@ -46,14 +46,14 @@ class StoredOffset(NamedTuple):
 
     offset: int
     text: str
-    """Its metadata."""
+    """The metadata that was committed with it."""
 
 
 class KafkaGroups:
     """Queries and changes of Kafka's groups. No method joins a group, and none has an effect on a live one."""
 
     def __init__(self, connection: Connection, timeout: float) -> None:
-        """Prepare; `timeout` is how many seconds to wait for each answer.
+        """Prepare; each answer is waited for at most `timeout` seconds.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -86,7 +86,7 @@ class KafkaGroups:
         return KafkaGroup(group_id, tuple(sorted(members)), offsets)
 
     def stored(self, group_id: str) -> dict[Queue, StoredOffset] | KafkaError:
-        """Return the committed offsets of a group with their metadata, or why Kafka does not return them.
+        """Return the committed offsets of a group with their metadata, or the reason why Kafka does not return them.
 
         Raises:
             NotReachable: no broker answered in time.
@@ -106,11 +106,12 @@ class KafkaGroups:
     def write(
         self, offsets: Mapping[str, Mapping[Queue, int]], texts: Mapping[tuple[str, Queue], str] = {}
     ) -> dict[str, dict[Queue, KafkaError]]:
-        """Set committed offsets of groups without members; Kafka creates a group that it does not know.
+        """Set committed offsets of groups without members; Kafka creates a group that does not exist.
 
         Args:
             offsets: group -> queue -> the next message to consume.
-            texts: group and queue -> metadata of its offset, which begins with `MIRRORED`; that alone without it.
+            texts: group and queue -> metadata of its offset, which begins with `MIRRORED`; the default is `MIRRORED`
+                alone.
 
         Returns:
             The offsets that Kafka refused: group -> queue -> why, such as UNKNOWN_MEMBER_ID if the group has members.

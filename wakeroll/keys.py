@@ -1,4 +1,4 @@
-"""The key file of a deployment: how to read, check and write it, and which key a role signs with."""
+"""The key file of a deployment: reading, checking and writing it, and the choice of the key that signs for a role."""
 
 import os
 import re
@@ -23,7 +23,7 @@ DEV_WARNING = (
 )
 SECRET_BYTES = 32
 Algorithm = Literal["ed25519", "hmac"]
-"""How a key signs. A process that verifies needs the secret of an HMAC, but only the public key of Ed25519."""
+"""Algorithm of a key. To verify, a process needs the secret of an HMAC, but only the public key of Ed25519."""
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -31,9 +31,9 @@ _GROUPS = re.compile(r"[A-Za-z0-9._-]{0,255}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _SECRET = re.compile(rf"[0-9a-f]{{{2 * SECRET_BYTES}}}")
 _CONTENTS = ("secret", "private_key", "public_key")
-"""The contents of an entry, one of them: the secret of an HMAC, or a private or a public key of Ed25519."""
+"""Field with the contents of an entry, one of these: the secret of an HMAC, or a private or a public key of Ed25519."""
 _FOR_OWNER, _FOR_READERS = 0o600, 0o644
-"""Modes of a file with secrets, and of one with public keys, which nobody else may replace."""
+"""Modes of a file with secrets, and of a file with public keys, which only its owner may replace."""
 _AnyKey = TypeVar("_AnyKey", bound=Key | ClientKey)
 
 
@@ -136,8 +136,8 @@ def add_key(path: Path, key: Key | ClientKey) -> None:
 def create_keys(path: Path, keys: Sequence[Key | ClientKey]) -> bool:
     """Create a key file; return False if it exists, and leave it as it is.
 
-    It appears whole: a process that reads it meanwhile finds all keys or no file. Only its owner can read it, unless it
-    has public keys only.
+    The file is written atomically: a process that reads it meanwhile finds all keys or no file. Only its owner can read
+    it, unless it has public keys only.
 
     Raises:
         OSError: the file cannot be written.
@@ -165,7 +165,7 @@ def replace_keys(path: Path, keys: Sequence[Key | ClientKey]) -> None:
 
 @contextmanager
 def _written(path: Path, keys: Sequence[Key | ClientKey]) -> Iterator[Path]:
-    """Write keys to a file beside `path`, which is removed if it still has its name in the end."""
+    """Write keys to a temporary file beside `path`; remove the file at the end unless it was renamed."""
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         unfinished.touch(mode=_FOR_OWNER, exist_ok=False)
@@ -178,10 +178,10 @@ def _written(path: Path, keys: Sequence[Key | ClientKey]) -> Iterator[Path]:
 
 
 def warning_of(path: str | os.PathLike[str] | None) -> str:
-    """Return a warning if the keys of a deployment protect nothing, or an empty string if they do.
+    """Return a warning if the keys of a deployment protect nothing; otherwise an empty string.
 
-    They protect nothing if no keys are set, or if every user of the machine may read or write the file. Everybody may
-    read a file of public keys.
+    They protect nothing if no keys are set, or if every user of the machine may read or write the file. A file with
+    public keys only may be readable for everybody.
 
     Raises:
         InvalidKeys: the file cannot be read.
@@ -221,12 +221,12 @@ def require_role(keys: Keys, role: Role) -> None:
 
 
 def new_signer(key: Key) -> Signer:
-    """Return a signer with a new random id, which no shard has seen yet."""
+    """Return a signer with a new random id."""
     return Signer(key, secrets.token_hex(8))
 
 
 def client_key_for(keys: Iterable[ClientKey], group_id: str) -> ClientKey:
-    """Return the key with which the clients of a group sign: the last one that covers it and is not a public key.
+    """Return the key that signs for clients of a group: the last one that covers the group and is not a public key.
 
     Raises:
         InvalidKeys: none of the keys is such a key.
@@ -273,7 +273,7 @@ def _able_to_sign(found: list[_AnyKey], role: str) -> _AnyKey:
 
 
 def _key(path: str | os.PathLike[str], key_id: str, entry: Any) -> Key | ClientKey:
-    """Convert an entry to a key. An error never quotes a value: it may be a secret in the wrong place."""
+    """Convert an entry to a key. An error never contains a value, which may be a secret in the wrong place."""
     contents = [name for name in _CONTENTS if isinstance(entry, dict) and name in entry]
     if not _KEY_ID.fullmatch(key_id) or not isinstance(entry, dict):
         raise InvalidKeys(f"an entry in {path} must have an id, a role and a key, as `wakeroll keys new` prints it")

@@ -1,4 +1,4 @@
-"""Kicks, from the operator's side: the time for which a client is kept out, and the answer of the coordinator."""
+"""Kicks on the side of the operator: the time for which a client is kept out, and the answer of the coordinator."""
 
 from dataclasses import dataclass
 
@@ -9,23 +9,23 @@ from wakeroll_model.config import MAX_KEEP_OUT_MS
 
 @dataclass(frozen=True)
 class KickOutcome:
-    """The answer to a kick: what happens to the client."""
+    """The answer to a kick: when the client leaves."""
 
     client_id: str
     instance_id: str
     """The instance that must leave."""
     is_gone: bool
-    """Whether it is no member any more: it owned no queue, or the group does not wait for releases. Else it is a member
-    until it has handed its queues over, or its session ends."""
+    """Whether the client has left already, because it owned no queue or the group does not wait for releases. Otherwise
+    it stays a member until it has handed its queues over, or its session ends."""
     detail: str
-    """Which of the two will happen, and when at the latest, in words."""
+    """The reason of the departure, or what the client must hand over and the latest time for it, in words."""
 
 
 def keep_out_ms_of(text: str) -> int:
     """Read a duration like ``10m``, ``90s``, ``2h`` or ``1d``, as ms; 0 needs no unit.
 
     Raises:
-        InvalidUsage: it is no duration, or longer than a client may be kept out.
+        InvalidUsage: the text is not a duration, or the duration exceeds the maximum.
     """
     duration_ms = 0 if text.strip() == "0" else duration_ms_of(text)
     if duration_ms is None:

@@ -1,11 +1,11 @@
 """The position of a reader in one partition, and whether the partition still has the log that was read.
 
 A topic that is deleted and created again, a partition that lost its tail and a restored cluster have another log under
-the same name. Offsets begin again, so a position says nothing there.
+the same name. Its offsets begin again, so an old position is meaningless in it.
 """
 
 LONGEST_STILL_MS = 30_000
-"""After this time without a record, although the partition has some, the reader needs a new client of Kafka (ms)."""
+"""If the partition has records and none arrives for this long (ms), the reader needs a new client of Kafka."""
 
 
 class LogPosition:
@@ -43,8 +43,8 @@ class LogPosition:
             first: offset of the first record; 0 if it is not known. Earlier records are deleted, and not waited for.
             end: end offset, which was queried after the last record was read.
             now_ms: the time of the call.
-            was_refused: the brokers did not have the position when the reader asked for it. Then it was behind the end,
-                or before `first`, which never moves back.
+            was_refused: whether the brokers refused the position as out of range. Then it was above the end, or below
+                `first`, which never moves back.
         """
         if end < self.next_offset:
             return f"it ends at offset {end}"
@@ -58,7 +58,7 @@ class LogPosition:
         return ""
 
     def is_stuck(self, now_ms: int) -> bool:
-        """Return whether the partition has had records for long, and none of them came."""
+        """Return whether the partition has had records for long of which none arrived."""
         return self._is_behind and now_ms - self._moved_ms > LONGEST_STILL_MS
 
     def renewed(self, now_ms: int) -> None:
@@ -67,14 +67,14 @@ class LogPosition:
 
 
 class TopicIdentity:
-    """The id that a topic had first. Brokers without topic ids, and those that have not heard of it, return none."""
+    """The id that a topic had first. Brokers without topic ids, or without metadata of the topic, return none."""
 
     def __init__(self, topic_id: str = "") -> None:
         """Begin with a known id; empty if none is known yet."""
         self._id = topic_id
 
     def look(self, topic_id: str) -> str:
-        """Compare; return evidence that the topic was deleted and created again."""
+        """Compare an id with the first one; return evidence that the topic was deleted and created again."""
         if topic_id in ("", _NO_ID):
             return ""
         known, self._id = self._id or topic_id, topic_id

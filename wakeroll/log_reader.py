@@ -2,8 +2,8 @@
 
 Kafka's client alone does not (librdkafka 2.16, in `rd_kafka_topic_metadata_update`). After a topic was deleted and
 created again, it continues at its old offset if the new log has that. And if the leader of the old partition had ever
-changed, as by a restart of a broker, it takes the leader epoch of the new one for outdated metadata, and reads nothing
-any more, without an error. Only a new client reads then.
+changed, as by a restart of a broker, it treats the leader epoch of the new one as outdated metadata, and reads nothing
+any more, without an error. Only a new client can read then.
 """
 
 import logging
@@ -29,7 +29,7 @@ _ANSWER_S = 1.0
 _QUERY_S = 10.0
 """How long the answers to a query may take (s); the next query waits for them."""
 _REFUSED = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
-"""Errors for a position that the brokers do not have; Kafka's client stops reading the partition then."""
+"""Errors for a position that is out of range; Kafka's client then stops reading the partition."""
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 Place = tuple[str, int]
@@ -38,11 +38,11 @@ _Answer = TypeVar("_Answer")
 
 
 class LogReplaced(WakerollError):
-    """A topic does not have the log any more that was read; the message names what was found, and possible causes.
+    """A topic has another log than the one that was read; the message names the evidence and possible causes.
 
     Attributes:
         topic: the topic.
-        partition: the partition in which it was noticed; -1: the id of the topic shows it.
+        partition: the partition that shows it; -1: the id of the topic shows it.
     """
 
     def __init__(self, place: Place, next_offset: int, found: str) -> None:
@@ -79,7 +79,7 @@ class TopicWatch:
         self._due_ms = 0
 
     def ask(self, positions: Mapping[Place, int]) -> None:
-        """Send a query about these partitions if it is due and none is under way; `positions` are the reader's."""
+        """Send a query about these partitions if it is due and none is under way; `positions`: those of the reader."""
         if self._ids or not positions or now_ms() < self._due_ms:
             return
         self._due_ms = now_ms() + LOOK_MS if self._is_regular else _NEVER_MS
@@ -131,13 +131,14 @@ class LogReader:
         on_gap: Callable[[Place, int], object] = lambda _place, _first: None,
         borrowed: Consumer | None = None,
     ) -> None:
-        """Create the client; `begin` says where to read.
+        """Create the client; `begin` sets the partitions and offsets to read.
 
         Args:
             connect: creates a client of Kafka.
             watch: queries ids and ends of the topics; None: the caller calls `look`.
-            on_gap: is called with a partition and its first offset when the reader continues there, because earlier
-                records were deleted before they were read. With `auto.offset.reset`, Kafka's client does it instead.
+            on_gap: called with a partition and its first offset when the reader continues there, because earlier
+                records were deleted before they were read. It is not called if Kafka's client does so itself
+                (`auto.offset.reset`).
             borrowed: the first client of Kafka, if the caller has one; the caller closes it.
         """
         self._connect = connect
@@ -173,8 +174,8 @@ class LogReader:
         """Return received records and errors, at most `most`; wait at most `timeout` seconds for the first one.
 
         Raises:
-            LogReplaced: a partition does not have the log any more that was read. Nothing of this call was returned.
-                Call `renew` to read the present log.
+            LogReplaced: a partition has another log than the one that was read; records of this call are dropped. Call
+                `renew` to read the present log.
         """
         self._resolve_refused()  # the caller has processed all records before them
         self._ask_now_and_then()
@@ -229,7 +230,7 @@ class LogReader:
         self.consumer = self._connect()
 
     def _resolve_refused(self) -> None:
-        """Find out whether refused positions were deleted, or never were in the present log."""
+        """Find out whether refused positions were deleted, or never existed in the present log."""
         for place in sorted(self._refused):
             try:
                 first, end = ends_of(self.consumer, TopicPartition(*place), _ANSWER_S)
@@ -254,7 +255,7 @@ class LogReader:
         self._watch.ask(self.positions())
 
     def _help_the_stuck(self) -> None:
-        """Try with a new client of Kafka if records exist and do not come."""
+        """Replace the client of Kafka if records exist and none arrives."""
         now = now_ms()
         if stuck := [place for place, position in self._positions.items() if position.is_stuck(now)]:
             log.info("%s-%s has records that do not come; reading with a new client of Kafka", *stuck[0])

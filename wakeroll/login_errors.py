@@ -23,7 +23,7 @@ def login_failure(bootstrap: str, config: Mapping[str, str], error: KafkaError) 
     Args:
         bootstrap: address of the brokers.
         config: settings of the client.
-        error: what the client reports.
+        error: error that the client reports.
     """
     settings = librdkafka_settings(config)
     if error.code() == KafkaError._SSL:
@@ -45,7 +45,7 @@ def login_failure(bootstrap: str, config: Mapping[str, str], error: KafkaError) 
 
 
 def is_denied(error: KafkaError | None) -> bool:
-    """Return whether the principal lacks a right; the brokers do not even tell whether the topic exists."""
+    """Return whether the principal lacks a right; then the brokers do not even report whether the topic exists."""
     return error is not None and error.code() in _DENIED
 
 

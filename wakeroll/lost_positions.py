@@ -1,7 +1,7 @@
-"""Where to continue in queues whose log no longer has what was read: it lost its first messages, or its last ones.
+"""Where to continue in queues whose log has lost the reader's position: its first or its last messages are gone.
 
-These queries have a Kafka client of their own, as those of `start_offsets`. It is a client that Kafka's own rule moves
-to the point where two branches of a log part: a consumer with another `auto.offset.reset` than ``error``.
+These queries have a Kafka client of their own, like those of `start_offsets`. Its `auto.offset.reset` is not ``error``,
+so Kafka's client moves it to the point where the present log diverges from the log that was read.
 """
 
 import time
@@ -15,15 +15,16 @@ from wakeroll.partition_offsets import Positions
 from wakeroll_model.queue import Queue
 
 ANSWER_S = 2.0
-"""How long to wait for the answers (s); queues without one are asked for again later."""
+"""How long to wait for the answers (s); queues without an answer are queried again later."""
 SLICE_S = 0.05
 FETCH_KIB = 64
 """How much to fetch of a queue (KiB): only the offset of the first message is needed."""
 RECONNECT_MS = 40
-"""The first answer takes 25 ms with it, see `wakeroll.connection`; the client lives for a moment only."""
+"""Value of `reconnect.backoff.ms` for this short-lived client: its first answer takes 25 ms, see
+`wakeroll.connection`."""
 MOST_RECONNECT_MS = 10_000
 MOST_AT_ONCE = 1_000
-"""Most messages and errors that are taken from Kafka's client at once."""
+"""Maximum number of messages and errors that are taken from Kafka's client at once."""
 
 
 class Position(NamedTuple):
@@ -40,8 +41,8 @@ class Place(NamedTuple):
 
     offset: int
     reason: Literal["valid", "expired", "truncated"]
-    """Why: the position exists and belongs to what was read; its message was deleted; or the log lost its tail, and the
-    message before the position with it."""
+    """``valid``: the position exists in the log that was read; ``expired``: its message was deleted; ``truncated``: the
+    log lost its tail, with the message before the position."""
 
 
 class LostPositions:
@@ -52,13 +53,14 @@ class LostPositions:
         self._connection = connection
         self._note = note
         self._smallest: dict[Queue, int] = {}
-        """Smallest end that was seen of each queue without a place so far. Its log may grow meanwhile."""
+        """Smallest end offset received so far for each queue without a place; its log may grow meanwhile."""
 
     def find(self, positions: Mapping[Queue, Position]) -> dict[Queue, Place]:
-        """Return where to continue in these queues; leave out those that Kafka does not answer for.
+        """Return where to continue in these queues; leave out queues without an answer of Kafka.
 
-        If the leader epoch is known, and the brokers know leader epochs, a truncated queue continues where its branches
-        part, even if it has grown past the position since. Otherwise it continues at the smallest end that was seen.
+        If the leader epoch is known, and the brokers know leader epochs, a truncated queue continues where the present
+        log diverges from the one that was read, even if it has grown past the position since. Otherwise it continues at
+        the smallest end offset that was received.
         """
         client = self._connection.consumer(
             **{
@@ -109,7 +111,7 @@ class LostPositions:
     def _unchanged(
         self, client: Consumer, positions: Mapping[Queue, Position], queues: Mapping[Queue, int]
     ) -> list[Queue]:
-        """Return those of these queues that have had no other leader since they were read."""
+        """Return the queues among these whose leader epoch has not changed since they were read."""
         if not queues:
             return []
         asked = [TopicPartition(queue.topic, queue.queue_id, OFFSET_END) for queue in queues]
@@ -120,10 +122,10 @@ class LostPositions:
     def _branches(
         self, client: Consumer, positions: Mapping[Queue, Position], first: Mapping[Queue, int], deadline: float
     ) -> dict[Queue, int]:
-        """Return where the log parts from what was read, for the queues in `first`; at least the position if nowhere.
+        """Return where the log diverges from the one that was read, for queues in `first`; else the position or more.
 
-        A position beyond the end must not be assigned: Kafka's client could move to the end because of it after it was
-        told to validate the position.
+        A position beyond the end must not be assigned: Kafka's client could then move to the end after it was called to
+        validate the position.
         """
         if not first:
             return {}
@@ -144,7 +146,7 @@ class LostPositions:
 
 
 def _place(position: Position, end: int, first: int) -> Place:
-    """Return where to continue, given an offset up to which the log has what was read."""
+    """Return where to continue, given the offset up to which the present log has the messages that were read."""
     if end < position.offset:
         return Place(max(end, first), "truncated")
     return Place(position.offset, "valid")

@@ -12,7 +12,7 @@ from wakeroll_model.queue import Queue
 
 
 class _Delivered:
-    """Messages of one assignment that were delivered."""
+    """The delivered messages of one assignment."""
 
     __slots__ = ("end", "give", "order", "waiting")
 
@@ -21,13 +21,13 @@ class _Delivered:
         self.waiting: dict[int, Message] = {}
         """Offset -> message that is not marked."""
         self.order: deque[int] = deque()
-        """Their offsets in order, and offsets behind the first one that are marked."""
+        """Offsets of the waiting messages in order, with marked ones between them."""
         self.end = end
-        """Offset up to which all messages were delivered, or need not be."""
+        """Offset up to which all messages were delivered, or do not match a filter."""
 
     @property
     def position(self) -> int:
-        """All messages below this offset are processed."""
+        """The offset below which all messages are processed."""
         order = self.order
         while order and order[0] not in self.waiting:
             order.popleft()
@@ -43,10 +43,11 @@ class Marks:
         self._on_advance = on_advance
         self._queues: dict[Queue, _Delivered] = {}
         self._of_partition: dict[tuple[str, int], list[_Delivered]] = {}
-        """Topic and partition -> those of its slices, or of the whole queue; replaced as a whole."""
+        """Topic and partition -> the delivered messages of its slices, or of the whole queue; the list is replaced,
+        never changed."""
 
     def add(self, give: Give, messages: Sequence[Message], end: int) -> None:
-        """Add messages that are delivered, in order of offset; `end`: nothing else is to be delivered before it."""
+        """Add delivered messages, in order of offset; no other message below the offset `end` will be delivered."""
         with self._lock:
             one = self._of(give, messages[0].offset() or 0)
             for message in messages:
@@ -56,14 +57,14 @@ class Marks:
             one.end = end
 
     def pass_to(self, give: Give, end: int) -> None:
-        """Note that nothing is to be delivered up to an offset."""
+        """Note that no message up to an offset will be delivered."""
         with self._lock:
             one = self._of(give, end)
             one.end = end
             self._on_advance(give, one.position)
 
     def mark(self, message: Message) -> bool:
-        """Note that a message is processed; return whether it was waiting for that."""
+        """Mark a message as processed; return whether it was delivered and not marked."""
         with self._lock:
             place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
             one = next((one for one in self._of_partition.get(place, ()) if one.waiting.get(offset) is message), None)
@@ -75,7 +76,7 @@ class Marks:
             return True
 
     def mark_below(self, give: Give, offset: int) -> None:
-        """Note that all messages of an assignment below an offset are processed."""
+        """Mark all messages of an assignment below an offset as processed."""
         with self._lock:
             one = self._of(give, offset)
             for delivered in [at for at in one.waiting if at < offset]:
@@ -83,7 +84,7 @@ class Marks:
             self._on_advance(give, min(one.position, offset))
 
     def drop_from(self, give: Give, offset: int) -> None:
-        """Forget messages of an assignment from an offset on: they come again, or the log has lost them."""
+        """Forget messages of an assignment from an offset on: they are delivered again, or the log has lost them."""
         with self._lock:
             one = self._queues.get(give.queue)
             if one is not None and one.give == give:
@@ -112,7 +113,7 @@ class Marks:
             return [] if one is None else sorted(one.waiting)
 
     def end(self, give: Give) -> int | None:
-        """Return the offset up to which all messages of an assignment were delivered; None if none was."""
+        """Return the offset up to which all messages of an assignment were delivered; None if no message was."""
         with self._lock:
             one = self._queues.get(give.queue)
             return None if one is None or one.give != give else one.end
@@ -134,7 +135,7 @@ class Marks:
         return one
 
     def _index(self, queue: Queue) -> None:
-        """Note what there is of the partition of a queue."""
+        """Update the index of a queue's partition."""
         place = _place(queue)
         self._of_partition[place] = [one for one in self._queues.values() if _place(one.give.queue) == place]
         if not self._of_partition[place]:

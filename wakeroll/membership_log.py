@@ -11,7 +11,7 @@ log = logging.getLogger("wakeroll")
 _REMEMBERED = 100
 """Conflicts that are not logged again."""
 _NAMED = 8
-"""Filters that a line names at most."""
+"""Maximum number of filters that a line names."""
 
 
 class MembershipLog:
@@ -28,7 +28,7 @@ class MembershipLog:
         log.info("%s joins as instance %s", self._who, instance_id)
 
     def changed(self, outputs: list[Output]) -> None:
-        """Note which queues these actions of the client assign and revoke."""
+        """Log the queues that these actions of the client assign and revoke."""
         revoked = sorted(queue for output in outputs if isinstance(output, Take) for queue in output.queues)
         assigned = sorted(output.queue for output in outputs if isinstance(output, Give))
         for what, queues in (("revoked", revoked), ("assigned", assigned)):
@@ -36,16 +36,16 @@ class MembershipLog:
                 log.info("%s: %s queues: %d (%s)", self._who, what, len(queues), names_of(queues))
 
     def inspected(self) -> None:
-        """An operator has asked what the application does."""
+        """Note that an operator has requested a report of the application."""
         log.info("%s: an operator asks what its application does; its process answers by itself", self._who)
 
     def pause_changed(self, is_paused: bool) -> None:
-        """An operator has paused or resumed the group."""
+        """Note that an operator has paused or resumed the group."""
         what = "is paused by an operator: no message is handed out" if is_paused else "is resumed"
         log.info("%s: the group %s", self._who, what)
 
     def others_changed(self, others: tuple[OtherFilter, ...]) -> None:
-        """Note the filters of other members, which differ from this one's."""
+        """Log the filters of other members that differ from this member's."""
         if not others:
             log.info("%s: the members have the same filters; no messages are kept for others", self._who)
             return
@@ -60,7 +60,7 @@ class MembershipLog:
         )
 
     def conflict(self, detail: str) -> None:
-        """Note, once per text, how this member conflicts with its group, as the coordinator found it."""
+        """Log a conflict between this member and its group, as the coordinator describes it; each text once."""
         if detail not in self._conflicts:
             self._conflicts[detail] = None
             if len(self._conflicts) > _REMEMBERED:
@@ -79,5 +79,5 @@ class MembershipLog:
             log.log(logging.WARNING if count else logging.DEBUG, "%s; %d of its queues dropped; rejoining", why, count)
 
     def leaves(self) -> None:
-        """Note that it leaves in good order."""
+        """Log that the member leaves by itself."""
         log.info("%s leaves", self._who)

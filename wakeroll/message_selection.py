@@ -1,8 +1,9 @@
-"""The messages of each queue that a consumer delivers; and those that it keeps, because only other members want them.
+"""The messages of each queue that a consumer delivers, and those that it must not commit, for other members' filters.
 
 While members of a group have different filters of a topic, a message is passed over only if none of them matches. The
-offset of the first message that only others want is the barrier of its queue: no commit passes it, and the next owner
-starts there at the latest. Messages that are processed already, for some filter, are not delivered again.
+offset of the first message that matches only other members' filters is the barrier of its queue: no commit passes it,
+and the next owner starts there at the latest. Messages that were processed already for a filter are not delivered again
+for it.
 """
 
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from wakeroll_model.filters import FilterError, ParsedSubscription, parse
 from wakeroll_model.queue import Queue
 
 UNKNOWN = -1
-"""A barrier of which the client must be told in any case."""
+"""Initial value of a barrier: the client must receive the first one, whatever it is."""
 
 
 class _Selected:
@@ -37,16 +38,16 @@ class _Selected:
         self.ahead = [
             (parsed, one) for one in give.start.ahead if (parsed := _parsed(one.expression, one.expression_type))
         ]
-        """Filters whose messages below an offset are processed."""
+        """Filters of which the messages below an offset are processed already."""
         self.next = 0
-        """Offset after the last message that was read; without meaning if only the consumer's own filter matters."""
+        """Offset after the last message that was read; unused if only the consumer's own filter matters."""
         self.known_below = 0
-        """Messages below this offset were delivered before, and are read again to find those that others want; 0 if no
-        message is read again."""
+        """Messages below this offset were delivered before, and are read again to find those that match other members'
+        filters; 0 if no message is read again."""
         self.first_kept: int | None = None
-        """Offset of the first message that only others want; None if there was none."""
+        """Offset of the first message that matches only other members' filters; None if there was none."""
         self.barrier: int | None = None
-        """Offset that no commit passes, as the client knows it; None if there is none."""
+        """The barrier that was last sent to the client; None if there is none."""
         self.is_plain = not (self.others or self.ahead)
         """Whether only the consumer's own filter matters."""
 
@@ -63,7 +64,7 @@ class MessageSelection:
         """`Control.new_filters` as of `_others`, or before."""
         self._queues: dict[Queue, _Selected] = {}
         self._last: _Selected | None = None
-        """The queue of the last messages: the next ones are mostly of the same queue."""
+        """Cache: the queue of the last messages, because the next ones are mostly of the same queue."""
 
     def select(self, give: Give, messages: list[Message], end: int) -> tuple[list[Message], int]:
         """Select messages of a queue.
@@ -110,8 +111,8 @@ class MessageSelection:
     def follow(self) -> None:
         """Follow a change of the other members' filters.
 
-        Messages that were passed over since the last commit are read again if one of them may want them. Until then, no
-        commit passes the last one: see `Client.new_filters`.
+        Messages that were skipped since the last commit are read again if a new filter may match them. Until then, no
+        commit passes the last committed offset: see `Client.new_filters`.
         """
         new_filters = self._control.new_filters
         others, are_new = self._control.others, new_filters != self._new_filters
@@ -139,8 +140,8 @@ class MessageSelection:
     def recover(self) -> None:
         """Begin again after an exception that came at an unknown place, when the reader has recovered.
 
-        Every queue in which the filters of others matter is read again from its committed offset; what the reader has
-        reached is not delivered again. It may be interrupted too, and called again.
+        Every queue for which other members' filters matter is read again from its committed offset; messages below the
+        offset that the reader had reached are not delivered again. This call may be interrupted too, and repeated.
         """
         self._new_filters = self._control.new_filters
         self._last, self._others = None, self._control.others
@@ -166,7 +167,7 @@ class MessageSelection:
         self._reader.set_back(wanted)
 
     def seek(self, queue: Queue, offset: int) -> None:
-        """Read a queue from an offset on for the application, and deliver all that its filter wants from there on."""
+        """Read a queue from an offset on for the application, and deliver all matching messages from there on."""
         self._reader.seek(queue, offset)
         give = self._control.view()[0].get(queue)
         if give is not None:
@@ -181,7 +182,7 @@ class MessageSelection:
         return one
 
     def _is_wanted(self, one: _Selected, message: Message) -> bool:
-        """Return whether to deliver a message; note it if only other members want it."""
+        """Return whether to deliver a message; note it if it matches only other members' filters."""
         offset = message.offset() or 0
         is_own = one.own is None or wants(one.own, message)
         if offset < one.known_below and is_own:
@@ -195,7 +196,7 @@ class MessageSelection:
         return False
 
     def _read_again(self, one: _Selected) -> None:
-        """Read again what was read since the last commit, to find what the other members want now."""
+        """Read the messages since the last commit again, to find those that match the new filters of other members."""
         committed = self._control.keep_all(one.give)
         if committed is None:
             return
@@ -207,7 +208,7 @@ class MessageSelection:
         self._set_barrier(one)
 
     def _set_barrier(self, one: _Selected) -> None:
-        """Let commits pass the messages that are processed, delivered, or wanted by no member."""
+        """Move the barrier: commits may pass messages that are processed, delivered, or match no member's filter."""
         barrier = one.first_kept
         if barrier is None and one.next < one.known_below:
             barrier = one.next
@@ -224,9 +225,9 @@ class MessageSelection:
 
 
 def _is_below(message: Message, reached: Ahead) -> bool:
-    """Return whether a message is one of those below the offset that a filter has reached.
+    """Return whether a message is below the offset that a filter has reached, in the same log.
 
-    The log may have lost its tail since. The messages that it has there now are of a later leader epoch.
+    If the log has lost its tail since, the messages that it now has there are of a later leader epoch.
     """
     if (message.offset() or 0) >= reached.offset:
         return False
@@ -235,7 +236,7 @@ def _is_below(message: Message, reached: Ahead) -> bool:
 
 
 def _parsed(expression: str, expression_type: str) -> ParsedSubscription | None:
-    """Parse a filter of another member; None if it is invalid, because then nobody can deliver by it."""
+    """Parse a filter of another member; None if it is invalid, because no member can deliver by it."""
     try:
         return parse(expression, expression_type)
     except FilterError:

@@ -1,4 +1,4 @@
-"""The SDK's clock. It includes the time that the machine sleeps, because the coordinator goes on meanwhile."""
+"""The SDK's clock. It includes time in which the machine is suspended, because sessions at the coordinator go on."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Lists of names: in messages, which stay short however many names there are, and as patterns."""
+"""Lists of names: shortened for messages, and as patterns."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase

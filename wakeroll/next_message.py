@@ -15,7 +15,7 @@ _LONGEST_KEY = 64
 
 
 def next_message(connection: Connection, queue: Queue, offset: int, timeout: float) -> Message | None:
-    """Return the first message of a queue at or after an offset, as a consumer of committed transactions gets it.
+    """Return the first message of a queue at or after an offset that a `read_committed` consumer receives.
 
     It waits at most `timeout` seconds for Kafka's answer.
 

@@ -21,7 +21,7 @@ def target_of(place: object) -> int | Literal["first", "last"] | EpochMs:
     """Check a place in a queue and return it; convert a datetime to `EpochMs`.
 
     Raises:
-        InvalidUsage: it is none.
+        InvalidUsage: the argument is not a valid place.
     """
     match place:
         case datetime():
@@ -48,7 +48,7 @@ class OffsetQueries:
         """Return the offsets of places; for a time after the last message, the end.
 
         Raises:
-            InvalidUsage: a place is none.
+            InvalidUsage: a place is not valid.
             NotReachable: Kafka does not answer within `timeout` seconds, or has no such queue.
         """
         targets = {queue: target_of(place) for queue, place in places.items()}
@@ -65,9 +65,9 @@ class OffsetQueries:
         return {queue: found[queue] for queue in places}
 
     def committed(self, queue: Queue, client_id: str, timeout: float) -> int | None:
-        """Return the committed offset of a queue of the group, by the decisions that still exist; None: none.
+        """Return a queue's committed offset in the group, by the decisions that still exist; None if there is none.
 
-        For a partition that is cut into slices, the lowest of theirs.
+        For a partition that is cut into slices, it is the lowest committed offset of its slices.
 
         Args:
             queue: any queue.
@@ -90,7 +90,7 @@ class OffsetQueries:
 
 
 def _at_times(positions: Positions, times: Mapping[Queue, EpochMs]) -> dict[Queue, int]:
-    """Return the offsets for times: those of slices are of their partition, which a query names only once."""
+    """Return the offsets for times. Slices have the offset of their partition, which is queried only once."""
     found = dict[Queue, int]()
     while times:
         asked = {queue.whole: time for queue, time in times.items()}
@@ -104,7 +104,7 @@ def as_times(times: Mapping[Queue, int | datetime] | Iterable[tuple[Queue, int |
     """Return times in epoch ms, or with a zone, as `EpochMs`.
 
     Raises:
-        InvalidUsage: one is neither.
+        InvalidUsage: a time has no zone, or is not a time.
     """
     found = {}
     for queue, time in dict(times).items():

@@ -5,7 +5,7 @@ import socket
 
 
 def this_user() -> str:
-    """Return the user and host of this process, like ``mia@ops-1``; a user in a container may have no name."""
+    """Return the user and host of this process, like ``mia@ops-1``; a user without a name is ``somebody``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -40,7 +40,7 @@ class ResetOutcome:
     rebalance: Rebalance
     """Rebalance that records the epoch of the reset."""
     offsets: dict[tuple[Queue, str], Offset] = field(default_factory=dict)
-    """(queue, client_id) -> the recorded offset. The client is the new owner of the queue; empty if nobody owns it. In
+    """(queue, client_id) -> the recorded offset. The client is the new owner of the queue; empty if it has no owner. In
     a broadcasting group, every client that the coordinator knows has an entry."""
 
     @property
@@ -58,9 +58,9 @@ class ResetOutcome:
     def is_complete(self, queues: Collection[Queue]) -> bool:
         """Return whether all decisions of a reset of these queues were received.
 
-        Of a partition that is cut, there is one for each slice. In a broadcasting group, each queue has one offset per
-        client, and the offsets come queue by queue. So all have come when every queue has the same number of offsets,
-        for any number of clients. If only one queue is reset, the offsets of clients that left may be missing.
+        A partition that is cut has one decision for each slice. In a broadcasting group, each queue has one offset per
+        client, and the decisions are emitted queue by queue. So all have arrived when every queue has the same number
+        of offsets. If only one queue is reset, the offsets of clients that left may be missing.
         """
         if not self.is_broadcasting:
             found, wanted = sizes(queue for queue, _ in self.offsets), sizes(queues)
@@ -196,7 +196,7 @@ def await_decisions(log: DecisionLog, cause: Cause, timeout: float) -> list[Said
         timeout: seconds to wait for the coordinator.
 
     Raises:
-        RequestRefused: the request cannot be carried out, or the coordinator does not know it.
+        RequestRefused: the request cannot be carried out, or the coordinator does not support it.
         RequestUnanswered: the timeout has passed.
         NotReachable: Kafka did not return the end of the decisions in time, to read the rest of the result.
     """
@@ -208,7 +208,7 @@ def await_decisions(log: DecisionLog, cause: Cause, timeout: float) -> list[Said
 
 
 def await_report(log: DecisionLog, cause: Cause, timeout: float) -> str:
-    """Wait for what a member reports about itself, and return that.
+    """Wait for a member's report about itself, and return it.
 
     Args:
         log: positioned before the request was appended.
@@ -216,7 +216,7 @@ def await_report(log: DecisionLog, cause: Cause, timeout: float) -> str:
         timeout: seconds to wait for the coordinator and the member.
 
     Raises:
-        RequestRefused: the client is no member, or the coordinator does not know the request.
+        RequestRefused: the client is no member, or the coordinator does not support the request.
         RequestUnanswered: the timeout has passed, or the member is gone.
     """
     asked: Membership | None = None

@@ -21,13 +21,13 @@ TRACE_ID = "wakeroll-trace-id"
 CLIENT = "wakeroll-client"
 WAIT = "wakeroll-wait-s"
 HEADERS = (TOPIC, PARTITION, OFFSET, TIMESTAMP, ATTEMPT, ERROR, ERROR_TYPE, TRACE_ID, CLIENT, WAIT)
-"""Headers that a message has in a retry topic or a dead letter topic, beside its own."""
+"""Headers that wakeroll adds to a message in a retry topic or a dead letter topic."""
 
 _TRACE_PARENT = "traceparent"
 """Header of W3C Trace Context: ``version-trace_id-parent_id-flags``."""
 _TRACE_ID_CHARACTERS = 32
 _MOST = 2**31 - 1
-"""Bound of partitions and attempts."""
+"""Largest valid partition and attempt in a header."""
 
 
 class Origin(NamedTuple):
@@ -43,7 +43,8 @@ class Origin(NamedTuple):
     error: str
     """Error of the last attempt; empty at the first. At most 1,024 bytes of UTF-8."""
     trace_id: str
-    """The same in every attempt: from the header `traceparent`; without one, empty at the first attempt."""
+    """Trace id of the header `traceparent`, the same in every attempt; without that header, empty at the first
+    attempt."""
     client_id: str
     """Member whose handler failed last; empty at the first attempt."""
     error_type: str = ""
@@ -59,10 +60,10 @@ class Origin(NamedTuple):
 def origin_of(message: Message) -> Origin:
     """Return the origin of a received message, whether it comes from its own topic or from a retry topic.
 
-    A handler of `Consumer.run` uses it to tell topics apart and to recognize repetitions, because `Message.topic`,
-    `partition` and `offset` are those of the retry topic when a message is retried.
-    Headers with an origin count only in retry topics and dead letter topics: in any other topic, the application that
-    produced the message may have copied them.
+    A handler of `Consumer.run` uses it to distinguish topics and to recognize repetitions, because `Message.topic`,
+    `partition` and `offset` are those of the retry topic when a message is retried. Headers with an origin count only
+    in retry topics and dead letter topics: in any other topic, the application that produced the message may have
+    copied them.
 
     >>> def handle(messages):  # doctest: +SKIP
     ...     for message in messages:
@@ -120,7 +121,7 @@ def wait_s_of(message: Message) -> int:
 
 
 def _retried(texts: Mapping[str, str | None]) -> Origin | None:
-    """Return the origin that the headers name; None if they do not name a valid one."""
+    """Return the origin in the headers; None if they contain no valid one."""
     topic = texts.get(TOPIC)
     partition, attempt = _number(texts.get(PARTITION), _MOST), _number(texts.get(ATTEMPT), _MOST)
     offset, timestamp_ms = _number(texts.get(OFFSET)), _number(texts.get(TIMESTAMP))

@@ -16,7 +16,7 @@ from wakeroll_model.events import Event
 log = logging.getLogger("wakeroll")
 
 LEARN_S = 5.0
-"""Shortest time between two queries of the partitions (s): with a wrong partitioner every event is rejected."""
+"""Minimum time between two queries of the partitions (s), because with a wrong partitioner every event is rejected."""
 
 SETTINGS = {
     # An older record is useless, and a hung connection must be detected within a session.
@@ -52,8 +52,8 @@ class Outbox:
 
         Args:
             event: an event of the outbox's group.
-            on_delivered: called by `serve` or `flush` when Kafka has stored the event, but not if it is lost: a loss
-                shows as a missing acknowledgement, and the next heartbeat contains everything again.
+            on_delivered: called by `serve` or `flush` when Kafka has stored the event. It is not called if the event is
+                lost: then the acknowledgement is missing, and the next heartbeat contains everything again.
         """
         if self._broken:
             # An idempotent producer cannot recover from a fatal error. It has no records in flight any more, so records
@@ -80,7 +80,7 @@ class Outbox:
             self._note(problem.args[0])
 
     def learn_partitions(self, timeout: float = ANSWER_S) -> None:
-        """Query the partitions of the groups topic, at most every few seconds; the next events go to the right one.
+        """Query the partitions of the groups topic, at most every few seconds; later events go to the right partition.
 
         It waits at most `timeout` seconds for the answer, or `ANSWER_S` if that is shorter.
         """

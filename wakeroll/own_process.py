@@ -1,4 +1,4 @@
-"""The process that created an object with clients of Kafka: they do not survive a fork, which copies no threads."""
+"""The process that created an object with clients of Kafka, which do not work after a fork: it copies no threads."""
 
 import os
 
@@ -6,7 +6,7 @@ from wakeroll.errors import InvalidUsage
 
 
 class OwnProcess:
-    """Refuses the use of an object in a forked process, where it would wait for ever, or lose what it accepts."""
+    """Refuses the use of an object in a forked process, where it would wait for ever, or lose messages."""
 
     def __init__(self, name: str) -> None:
         """Note the current process; `name` is the class of the object."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
 _NO_LEADER = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION)
-"""Errors for a partition that was just created, and of a broker that was just resumed: it will have a leader soon."""
+"""Errors for a partition that has no leader yet: it was just created, or its broker was just resumed."""
 _RETRY_S = 0.1
 
 _SHOWN = 5
@@ -40,13 +40,13 @@ def ends_of(consumer: Consumer, at: TopicPartition, timeout: float) -> tuple[int
 
 
 class Positions:
-    """Queries about partitions and offsets. A consumer makes them, because a producer's queries could create a topic.
+    """Queries about partitions and offsets, made by a consumer, because a producer's queries could create a topic.
 
     Methods raise KafkaException when no broker answers in time.
     """
 
     def __init__(self, consumer: Consumer, timeout: float) -> None:
-        """Prepare; `timeout` is how many seconds to wait for each answer."""
+        """Prepare; each answer is waited for at most `timeout` seconds."""
         self._consumer = consumer
         self._timeout = timeout
 
@@ -96,7 +96,7 @@ class Positions:
         return found | self._ask(dict.fromkeys(later, OFFSET_END))
 
     def ranges(self, queues: Iterable[Queue]) -> dict[Queue, tuple[int, int]]:
-        """Return the first offset and the end offset of those of these queues that Kafka returns offsets for now."""
+        """Return the first offset and the end offset of these queues; leave out those without an answer of Kafka."""
         wanted = self._with_leader(queues)
         found: list[dict[Queue, int]] = []
         for place in (OFFSET_BEGINNING, OFFSET_END) if wanted else ():
@@ -106,7 +106,7 @@ class Positions:
         return {queue: (found[0][queue], found[1][queue]) for queue in wanted if all(queue in each for each in found)}
 
     def _with_leader(self, queues: Iterable[Queue]) -> list[Queue]:
-        """Leave out queues without a leader: a query that contains one waits for it until the timeout, and fails."""
+        """Leave out queues without a leader: a query about one waits for a leader until the timeout, and fails."""
         leaders: dict[str, set[int]] = {}
         kept = []
         for queue in queues:

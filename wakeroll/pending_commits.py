@@ -1,4 +1,4 @@
-"""Commits for whose end nobody waits: their callbacks are called by a later call of the application."""
+"""Asynchronous commits; a later call of the application calls their callbacks."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class PendingCommits:
     def add(
         self, answer: "SimpleQueue[bool]", counts: bool, offsets: Mapping[Queue, int], on_commit: OnCommit | None
     ) -> None:
-        """Add a commit; nothing is to be done for one without a callback."""
+        """Add a commit; ignore it if it has no callback."""
         if on_commit is not None:
             self._pending.append(_Pending(answer, counts, offsets, on_commit))
 
@@ -38,17 +38,17 @@ class PendingCommits:
         """Call the callbacks of the commits that have ended.
 
         Raises:
-            BaseException: what a callback raised; it is not called again.
+            BaseException: an exception of a callback, which is not called again.
         """
         while self._pending and not self._pending[0].answer.empty():
             one = self._pending.popleft()
             one.on_commit(one.answer.get() and one.counts, dict(one.offsets))
 
     def end(self) -> None:
-        """Call all callbacks: what was not acknowledged up to now is not committed, as far as this consumer knows.
+        """Call all callbacks; a commit that is not acknowledged by now counts as failed.
 
         Raises:
-            BaseException: what a callback raised.
+            BaseException: an exception of a callback.
         """
         while self._pending:
             one = self._pending.popleft()

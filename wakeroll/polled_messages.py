@@ -20,25 +20,26 @@ from wakeroll_model.client_actions import Give
 from wakeroll_model.queue import Queue
 
 MOST_AHEAD = 500
-"""Most messages that are read ahead for `poll`: taken from Kafka's client one by one, each costs several times more."""
+"""Maximum number of messages that are read ahead for `poll`: taken from Kafka's client one by one, each would cost
+several times more."""
 AHEAD_BYTES = 1024 * 1024
-"""Most bytes of their values, as far as the largest message so far tells."""
+"""Maximum number of bytes of their values, estimated by the largest message so far."""
 FIRST_TIME = 32
-"""Most messages read ahead before any message's size is known."""
+"""Maximum number of messages read ahead before the size of any message is known."""
 LOOK_MS = 50
-"""Longest time for which messages that were read ahead are delivered without a look at the membership (ms)."""
+"""Maximum time for which messages that were read ahead are delivered without a check of the membership (ms)."""
 
 NS_PER_MS = 1_000_000
 
 
 class InHand(NamedTuple):
-    """Messages of one assignment that the application has received last."""
+    """Messages of one assignment that the application received last."""
 
     give: Give
     first: int
     """Offset of the first of them."""
     end: int
-    """Offset up to which the queue is processed when they are."""
+    """Offset up to which the queue is processed when these messages are."""
 
 
 class _Run:
@@ -49,19 +50,20 @@ class _Run:
     def __init__(self, give: Give, messages: list[Message], end: int) -> None:
         self.give = give
         self.note: Callable[[int], object] | None = None
-        """Notes up to where the queue is processed, as `Control.done`; None before the first message is delivered."""
+        """Function that notes the offset up to which the queue is processed, as `Control.done`; None before the first
+        message is delivered."""
         self.messages = messages
         self.at = 0
         """Index of the next message to deliver."""
         self.end = end
-        """Offset up to which the queue is processed when the last message is."""
+        """Offset up to which the queue is processed when the last message of the run is."""
 
 
 class PolledMessages:
     """Delivers messages of a consumer's queues, and reports those that are processed. For one thread at a time.
 
-    A message that was delivered is processed when `confirm` is called or, with marks, when it is marked. Messages that
-    are read ahead count as not read: `give_back` lets the reader read them again.
+    A delivered message is processed when `confirm` is called or, with marks, when it is marked. Messages that were only
+    read ahead count as unread: `give_back` lets the reader read them again.
     """
 
     def __init__(
@@ -73,8 +75,8 @@ class PolledMessages:
             control: the membership.
             reader: reads the queues.
             selection: selects the messages of each queue.
-            retry_topic: messages of it are for `run` only.
-            marks: the delivered messages that are not processed; None: `confirm` says that all are.
+            retry_topic: the retry topic, whose messages are for `run` only.
+            marks: the delivered messages that are not processed; None: `confirm` marks all of them.
         """
         self._control = control
         self._reader = reader
@@ -84,17 +86,17 @@ class PolledMessages:
         self._changed = control.changed.is_set
         self._pace = Pace()
         self._runs: deque[_Run] = deque()
-        """Messages that were read and not delivered. Only the first run may be delivered in part; or as a whole, while
+        """Messages that were read and not delivered. Only the first run may be delivered in part, or as a whole while
         its last message is in hand."""
         self._batch: list[InHand] = []
-        """The messages that the last call has delivered, unless that is `_last`."""
+        """The messages that the last call delivered, unless it delivered `_last`."""
         self._last: Message | None = None
-        """The message of the first run that the last call has delivered; None if it was another one, or none."""
+        """The message of the first run that the last call delivered; None if it delivered other messages, or none."""
         self._now_ns = clock_ns()
         self._sure_until_ns = 0
-        """Until when the membership needs no look, by the SDK's clock (ns)."""
+        """Until when the membership needs no check, by the SDK's clock (ns)."""
         self._sought: set[Queue] = set()
-        """Queues of a `seek` since the messages in hand were delivered."""
+        """Queues that `seek` has moved since the messages in hand were delivered."""
         self._largest = 0
         """Bytes of the largest message so far."""
         _all.add(self)
@@ -102,7 +104,7 @@ class PolledMessages:
     # --- delivery ---
 
     def next(self) -> Message | None:
-        """Confirm the last message, and deliver the next one; None if the caller must look at the membership first.
+        """Confirm the last message, and deliver the next one; None if the caller must check the membership first.
 
         It is called for each message, and costs about a microsecond.
         """
@@ -122,7 +124,7 @@ class PolledMessages:
     def _next_run(self, run: _Run) -> Message | None:
         """Confirm the last message of a run, and deliver the first one of the next run; None if there is none.
 
-        As in `next`, the membership has not changed since both were read.
+        As in `next`, the membership has not changed since both runs were read.
         """
         runs = self._runs
         if len(runs) == 1:
@@ -139,14 +141,14 @@ class PolledMessages:
         return message
 
     def take(self, most: int, timeout: float, *, alone: bool) -> list[Message]:
-        """Deliver at most `most` messages; read some if none is left, and wait for that a slice of `timeout` seconds.
+        """Deliver at most `most` messages; if none is left, read some, and wait for a part of `timeout` seconds.
 
-        Call it after `confirm`, when the assignments are followed.
+        Call it after `confirm`, when changes of the assignment have been applied.
 
         Args:
-            most: from 1.
+            most: maximum number of messages, from 1.
             timeout: seconds.
-            alone: whether it is for one message, and others are read ahead.
+            alone: whether the caller delivers one message, and the others are read ahead.
         """
         if self._runs and self._runs[0].at == len(self._runs[0].messages):
             self._runs.popleft()  # its last message was delivered by `next`, and is confirmed
@@ -213,7 +215,7 @@ class PolledMessages:
             self._follow(move, newest.get(move.give.queue))
 
     def _follow(self, move: Move, run: _Run | None) -> None:
-        """Follow a move of a position without a message; all messages that were delivered before are in hand no more.
+        """Apply a move of a position without a message; messages that were delivered before are not in hand any more.
 
         A move back comes before all messages that are read after it.
         """
@@ -228,7 +230,7 @@ class PolledMessages:
         self._reader.reach((move.give, move.offset))
 
     def _pass(self, give: Give, end: int, run: _Run | None) -> None:
-        """Note that nothing is to be delivered up to an offset, behind the messages of a run if there is one."""
+        """Note that no further message up to an offset will be delivered, after those of a run if there is one."""
         if run is not None:
             run.end = end
             return
@@ -247,7 +249,7 @@ class PolledMessages:
 
     @property
     def in_hand(self) -> list[InHand]:
-        """The messages that the last call has delivered, in order, if it was not confirmed. Any thread may call it."""
+        """The messages that the last call delivered and that are not confirmed, in order. Any thread may call it."""
         last, runs = self._last, self._runs
         if last is None or not runs:
             return self._batch.copy()
@@ -255,10 +257,10 @@ class PolledMessages:
         return [*self._batch, InHand(run.give, offset, run.end if run.at == len(run.messages) else offset + 1)]
 
     def confirm(self) -> bool:
-        """Note that the application has received what is in hand: it is processed, unless messages are marked.
+        """Note that the application has received the messages in hand: without marks, they are processed.
 
         Returns:
-            Whether that takes effect: not if a queue was lost.
+            Whether this has an effect: it has none if a queue was lost.
         """
         counts = True
         for one in self.in_hand:
@@ -287,11 +289,11 @@ class PolledMessages:
         self._batch, self._last = kept, None
 
     def forget_in_hand(self) -> None:
-        """Note that nothing is in hand: it is confirmed, put back, or nobody has received it."""
+        """Note that no message is in hand: they were confirmed, put back, or not received by the application."""
         self._batch, self._last = [], None
 
     def abandon(self) -> None:
-        """Note that nobody has received what is in hand, after an exception that may have come anywhere."""
+        """Note that the messages in hand may not have been received, after an exception at an unknown point."""
         if (last := self._last) is not None and self._runs:
             give, offset = self._runs[0].give, last.offset() or 0
             has_counted = self._control.progress(give) == offset + 1
@@ -299,7 +301,7 @@ class PolledMessages:
         self.forget_in_hand()
 
     def look(self) -> None:
-        """Let the next call look at the membership. Any thread may call it."""
+        """Let the next call check the membership. Any thread may call it."""
         self._sure_until_ns = 0
 
     # --- the reader ---
@@ -327,11 +329,11 @@ class PolledMessages:
         return give, end if end is not None else self._control.progress(give) or 0
 
     def give_back(self) -> None:
-        """Let the reader read again what was read ahead."""
+        """Let the reader read again the messages that were read ahead."""
         self._set_back([])
 
     def put_back(self) -> None:
-        """Let the reader read again what is in hand, and what was read ahead."""
+        """Let the reader read again the messages in hand, and those that were read ahead."""
         in_hand = self.in_hand
         if self._marks is not None:
             for one in in_hand:
@@ -340,7 +342,7 @@ class PolledMessages:
         self.forget_in_hand()
 
     def _set_back(self, places: list[tuple[Give, int]]) -> None:
-        """Set the reader back to these places, or to the first message of a queue that was read ahead."""
+        """Set the reader back to these places; in other queues, to the first message that was read ahead."""
         self.look()
         first: dict[Queue, tuple[Give, int]] = {}
         for run in self._runs:
@@ -354,7 +356,7 @@ class PolledMessages:
         self._runs.clear()
 
     def seek(self, queue: Queue, offset: int) -> None:
-        """Read a queue from an offset on; what was read ahead of all queues is read again."""
+        """Read a queue from an offset on; messages of all queues that were read ahead are read again."""
         self.give_back()
         self._sought.add(queue)
         if self._marks is not None:
@@ -362,7 +364,7 @@ class PolledMessages:
         self._selection.seek(queue, offset)
 
     def recover(self) -> None:
-        """After an exception that came anywhere, let the reader agree with what is processed or in hand."""
+        """After an exception at an unknown point, set the reader back to messages that are not processed or in hand."""
         self._keep_last()
         self._runs.clear()
         places = [(one.give, one.end) for one in self._batch if one.give.queue not in self._sought]

@@ -31,7 +31,7 @@ log = logging.getLogger("wakeroll")
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
 TELL_EVERY_S = 0.01
-"""Shortest time between two reports of arrivals (s); the first message after a pause is reported at once."""
+"""Minimum time between two reports of arrivals (s); the first message after a pause is reported at once."""
 IDLE_S = 0.1
 """How long the thread waits for a delivery report before it checks whether to stop (s)."""
 FULL_S = 60.0
@@ -45,8 +45,8 @@ class Producer:
 
     wakeroll also works with any other producer: then the observer reports that a queue has grown, and all pulls of the
     queue wake, whatever their filters. The tag and the properties are headers of the message, so every consumer can
-    read them. Keys go to the same partitions as with Kafka's Java clients. The loss of an arrival does no harm: the
-    observer reports it some seconds later.
+    read them. Keys go to the same partitions as with Kafka's Java clients. A lost report of an arrival only costs time:
+    the observer reports the arrival some seconds later.
 
     Any thread may use it. Delivery reports run in a thread of the producer.
 
@@ -115,14 +115,15 @@ class Producer:
             partition: partition of the topic; if omitted, chosen by the key, or by Kafka's client.
             tags: tag of the message, for subscriptions like ``paid || refunded``; at most 4,096 characters.
             properties: properties for SQL92 conditions, text, numbers or flags; at most 256, names of at most 255 and
-                values of at most 4,096 characters. A header is text, which a condition converts to the type of what it
-                is compared with, by Java's rules: ``amount > 10`` for whole numbers, ``price > 10.0`` for floats, and
+                values of at most 4,096 characters. A header is text, which a condition converts to the type of the
+                other operand, by Java's rules: ``amount > 10`` for whole numbers, ``price > 10.0`` for floats, and
                 ``paid = TRUE`` for flags.
-            headers: other headers, bytes or None. Those that are UTF-8 are properties for a condition too.
+            headers: other headers, bytes or None. Headers in UTF-8 are properties for a condition too.
             timestamp: time of the message, epoch milliseconds or a datetime with a zone; None: now. Brokers may replace
                 it (``message.timestamp.type``).
             on_delivery: called with an error or None, and the message, when Kafka has stored it or it is lost. The
-                callback blocks the producer's thread. The next call of this producer raises its exceptions.
+                callback blocks the producer's thread. An exception of the callback is raised by the next call of this
+                producer.
 
         Raises:
             InvalidUsage: an argument is not valid, the producer is closed, or this process is a fork.
@@ -180,7 +181,7 @@ class Producer:
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait at most `timeout` seconds for acknowledgements; return whether all messages were acknowledged.
 
-        This is about the messages since the last flush.
+        The result covers the messages since the last flush.
 
         Raises:
             InvalidUsage: the producer is closed, `on_delivery` calls this method, or this process is a fork.
@@ -321,12 +322,12 @@ class _Record(NamedTuple):
     """A message to send."""
 
     arguments: dict[str, Any]
-    """Those of Kafka's client."""
+    """Arguments of `produce` of Kafka's client."""
     tags: str | None
-    """For the arrival, like the properties; None if it cannot have them."""
+    """Tag in the report of the arrival, like the properties; None if it exceeds the bounds of a report."""
     properties: dict[str, str] | None
     is_dated: bool
-    """Whether the application has chosen its time, which need not be when it is stored."""
+    """Whether the application has set the timestamp, which may differ from the time of the storage."""
 
 
 def _record(
@@ -361,7 +362,7 @@ def _time_of(timestamp: object) -> int:
     """Return the time of a message (epoch ms).
 
     Raises:
-        InvalidUsage: it is none. Kafka's client takes 0 for now.
+        InvalidUsage: the argument is not a time, or is 0, which Kafka's client reads as the present time.
     """
     if isinstance(timestamp, datetime):
         return int(EpochMs.of(timestamp))
@@ -371,7 +372,7 @@ def _time_of(timestamp: object) -> int:
 
 
 def _settle(delivered: "asyncio.Future[Message]", error: KafkaError | None, message: Message) -> None:
-    """In the event loop: let the task that has sent a message go on."""
+    """In the event loop: end the wait of the task that has sent a message."""
     if delivered.done():  # it was cancelled
         return
     if error is None:

@@ -23,9 +23,9 @@ from wakeroll_model.queue import Queue
 log = logging.getLogger("wakeroll")
 
 HEAR_S = 0.5
-"""How long the thread that receives decisions waits for the lock (s); later, a thread that fetches processes them."""
+"""How long the thread that receives decisions waits for the lock (s); after that, a fetching thread processes them."""
 SLICE_S = 0.5
-"""How long a thread waits for an answer before it checks whether to go on waiting (s)."""
+"""Longest single wait of a thread for an answer (s); then it checks whether to continue."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -41,7 +41,7 @@ class Puller:
         """Results of ended pulls that their threads have not taken yet."""
         self._changed = threading.Condition()  # with a lock that its owner may acquire again
         self._heard: deque[Wake | Rejected] = deque()
-        """Answers that were not processed yet."""
+        """Received answers that were not processed yet."""
         self._producer: Producer | None = None
         self._is_closed = False
         self._signer = connection.client_signer(group_id)
@@ -115,7 +115,7 @@ class Puller:
                 self._changed.release()
 
     def _process_heard(self) -> None:
-        """Process the answers that were heard. The caller holds the lock."""
+        """Process the received answers. The caller holds the lock."""
         while self._heard:
             answer = self._heard.popleft()
             if isinstance(answer, Rejected) and answer.rule == "partition" and self._send_again(answer):
@@ -144,7 +144,7 @@ class Puller:
             self._changed.notify_all()
 
     def _send_again(self, refusal: Rejected) -> bool:
-        """Send the rejected pull to the right partition; return False if it was sent twice, or waits no more."""
+        """Send the rejected pull to the right partition; return False if it was sent twice, or its wait has ended."""
         pull = self._pulls.quoted_in(refusal)
         if pull is None or pull.request_id == self._sent_again.get(pull.queue) or self._producer is None:
             return False

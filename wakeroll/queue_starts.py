@@ -10,18 +10,19 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.slices import overlapping
 
 RETRY_S = 1.0
-"""How long to wait before the query of a start offset that Kafka did not return is repeated (s)."""
+"""Pause before a query is repeated for start offsets that Kafka did not return (s)."""
 
 
 class QueueStarts:
-    """Begins to read assigned queues, again and again those whose start offset Kafka does not return.
+    """Begins to read assigned queues; retries queues whose start offset Kafka does not return.
 
-    No message of a queue is delivered before `begin` has returned: until then, a queue may lack its report to the
-    coordinator, or the call of `on_assigned`. If something is raised, the next `begin` does what is left.
+    No message of a queue is delivered before `begin` has returned: until then, the start of a queue may not be reported
+    to the coordinator, or `on_assigned` may not have been called. After an exception, the next `begin` does the
+    remaining steps.
     """
 
     def __init__(self, control: Control, reader: SlicedReader, on_assigned: Callable[[list[Queue]], object]) -> None:
-        """Begin without queues; `on_assigned` is called with queues of which reading has begun."""
+        """Begin without queues; `on_assigned` is called with queues whose reading has begun."""
         self._control = control
         self._reader = reader
         self._on_assigned = on_assigned
@@ -41,11 +42,11 @@ class QueueStarts:
     def begin(self, readable: Mapping[Queue, Give], but_not: Collection[Queue] = ()) -> None:
         """Begin to read the assigned queues that are not read yet, except for those in `but_not`.
 
-        Slices that have messages in common with one of these are not begun either: they would be handed out twice, or
-        out of order.
+        Slices that have messages in common with a queue in `but_not` are not begun either: these messages would be
+        delivered twice, or out of order.
 
         Raises:
-            BaseException: what `on_assigned` raised; it is called again for the same queues.
+            BaseException: an exception of `on_assigned`, which is called again for the same queues.
         """
         self._retry_at = 0.0
         self.is_telling = False  # an exception may have come before it was reset
@@ -67,7 +68,7 @@ class QueueStarts:
         self._tell(reading)
 
     def ended(self) -> list[Give]:
-        """Return the assignments that were begun and are not read any more, once, sorted by queue."""
+        """Return the assignments whose reading began and has ended, each once, sorted by queue."""
         reading = self._reader.assigned()
         kept = {queue: give for queue, give in self._reported.items() if reading.get(queue) == give}
         ended = [self._reported[queue] for queue in sorted(self._reported.keys() - kept.keys())]
@@ -86,5 +87,5 @@ class QueueStarts:
 
 
 def _differing(reading: Mapping[Queue, Give], known: Mapping[Queue, Give]) -> list[Give]:
-    """Return the assignments that are not known, sorted by queue."""
+    """Return the assignments in `reading` that are not in `known`, sorted by queue."""
     return [reading[queue] for queue in sorted(reading) if known.get(queue) != reading[queue]]

@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 _Key = TypeVar("_Key", str, int)
 
 LEARN_S = 0.5
-"""How long to wait for the partitions of a topic (s); an answer that is later counts for the next query."""
+"""How long to wait for the partitions of a topic (s); a later answer is used by the next query."""
 FETCH_WAIT_MS = 100
 """How long a broker may hold a fetch that finds nothing (ms). Requests behind it on the same connection, such as the
 fetch of a new queue or the query of its start, wait as long. Measured: with 500 ms, a reassigned queue is read 0.4 s
@@ -37,7 +37,8 @@ FETCH_BACKOFF_MS = 20
 room (ms). Its default of 1 s is longer than the queue lasts. Measured with 2 million messages in 8
 queues: with 1 s, `Consumer.run` waits for 12 of 14 seconds; with 20 ms, it is ten times as fast."""
 FEW_QUEUES = 1_000
-"""Most queues whose partitions Kafka's client may know before they are assigned: each takes a look at all of them."""
+"""Maximum number of queues whose partitions Kafka's client may have metadata of before they are assigned, because it
+then looks at all of them for each new assignment."""
 QUEUED_KIB = 16 * 1024
 """How much Kafka's client reads ahead, of all queues together (KiB). It fetches when it has less, and then as much from
 each broker: `fetch.max.bytes` follows this setting. Measured with 64 queues: with the default of 64 MiB, which allows
@@ -46,33 +47,37 @@ REST_S = 1.0
 """How long Kafka's client is not polled, instead of being paused, if all queues are full (s). A pause discards what it
 has read ahead, which it must fetch again then. It must be polled from time to time, for example to renew a token."""
 FEW_RESUMED = 32
-"""Most queues that are sought after they are resumed together. The thread of Kafka's client that reads from a broker
-does not notice that a queue is resumed, and may sleep for a second, if it has nothing else to read. A seek wakes it."""
+"""Maximum number of queues that are sought after they are resumed together. The thread of Kafka's client that reads
+from a broker does not notice that a queue is resumed, and may sleep for a second if it has nothing else to read. A seek
+wakes it."""
 GATHER_S = 0.2
-"""How long to wait for the ends of further queues before their positions are compared with the log (s)."""
+"""How long to collect further queues whose positions must be compared with the log (s), so that one query serves
+all."""
 MEND_AGAIN_S = 1.0
-"""How long to wait until Kafka is asked again where to continue in queues whose position is lost (s)."""
+"""Pause between two queries about where to continue in queues whose position is lost (s)."""
 FETCH_SETTINGS = {
     "fetch.wait.max.ms": FETCH_WAIT_MS,
     "fetch.queue.backoff.ms": FETCH_BACKOFF_MS,
     "queued.max.messages.kbytes": QUEUED_KIB,
     "enable.partition.eof": True,
 }
-"""librdkafka's settings of a consumer that reads messages. The end of a partition is an offset behind records that are
-never delivered, such as the markers of transactions."""
+"""librdkafka's settings of a consumer that reads messages. The end of a partition may be an offset after records that
+are never delivered, such as the markers of transactions."""
 
 
 class Move(NamedTuple):
-    """A position that moved without a message."""
+    """A change of a position that no message caused."""
 
     give: Give
     """Assignment of the queue."""
     offset: int
     """The new position."""
     is_back: bool = False
-    """Whether the log lost its tail from there on; otherwise nothing before the position is left to deliver."""
+    """Whether the log lost its tail from this offset on; otherwise no message before the position is left to
+    deliver."""
     leader_epoch: int | None = None
-    """If the log lost its tail: lower bound of the leader epoch of all messages from there on; None if not known."""
+    """If the log lost its tail: lower bound of the leader epoch of all messages from this offset on; None if not
+    known."""
 
 
 class Reader:
@@ -89,45 +94,46 @@ class Reader:
         self._start_offsets = StartOffsets(connection, self._note)
         self._lost_positions = LostPositions(connection, self._note)
         self.moves: list[Move] = []
-        """Positions that moved without a message since the caller last took them, in order."""
+        """Moves of positions that the caller has not taken yet, in order."""
         self.on_leader_epoch: Callable[[Give, int, int | None], object] = lambda _give, _offset, _leader_epoch: None
-        """Called with the offset from which on the messages of a queue have another leader epoch; None: not known."""
+        """Called with an assignment, an offset and the leader epoch of the messages from there on; None if not
+        known."""
         self.leader_epoch_at: Callable[[Give, int], int | None] = lambda _give, _offset: None
         """Returns the leader epoch of the message before a position; None if not known."""
         self._leader_epochs: dict[tuple[str | None, int | None], int | None] = {}
         """Leader epoch of the last message of each queue, by topic and partition."""
         self._unproven: dict[Queue, int] = {}
-        """Queues that were assigned at a position with a leader epoch, and the position: until the first message comes,
-        the log may be another one. Kafka's client does not validate where an assignment begins."""
+        """Queues that were assigned at a position with a leader epoch -> the position. Until the first message arrives,
+        the log may be another one, because Kafka's client does not validate the position of an assignment."""
         self._lost: dict[Queue, bool] = {}
-        """Queues of which Kafka may no longer have the position -> whether Kafka's client must read them again: it has
-        stopped there, or has returned what is behind the position."""
+        """Queues whose position may not exist in Kafka any more -> whether Kafka's client must be set to a new
+        position, because it has stopped there, or has returned messages after the position."""
         self._mend_at = 0.0
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
         """Assignments by topic and partition, looked up for each message."""
         self._topics: set[str] = set()
-        """Topics of all queues that were ever read: only their messages can come."""
+        """Topics of all queues that were ever read: only their messages can arrive."""
         self._positions: dict[Queue, int] = {}
-        """Offset of the next message of each queue. Kafka's client knows it too, but it must not be asked by another
-        thread: with confluent-kafka 2.16 that blocks both threads for ever."""
+        """Offset of the next message of each queue. Kafka's client has it too, but another thread must not query the
+        client: with confluent-kafka 2.16 that blocks both threads for ever."""
         self._reached: dict[Queue, tuple[Give, int]] = {}
-        """Where to go on if the positions are in doubt: the start of each queue, or what was processed or sought since.
-        An entry of another assignment of the queue does not count."""
+        """Where to continue if the positions are in doubt: the start of each queue, or the offset that was processed or
+        sought since. An entry of another assignment of the queue is ignored."""
         self._asked: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        """Calls that other threads want the polling thread to make."""
+        """Calls that other threads have submitted to the polling thread."""
         self._full: set[Queue] = set()
-        """Queues that are not read on because their messages are not processed."""
+        """Queues whose reading is stopped because too many messages are not processed."""
         self._paused: set[Queue] = set()
-        """Queues that the application does not want to read on; replaced as a whole, by any thread."""
+        """Queues that the application has paused. The set is replaced as a whole, by any thread."""
         self._stopped: set[Queue] = set()
-        """Queues that Kafka's client does not read on now."""
+        """Queues that are paused in Kafka's client now."""
         self._is_stopped = False
-        """Whether no queue is read on, because the group is paused."""
+        """Whether all reading is stopped because the group is paused."""
         self._stops_changed = False
-        """Whether `_stopped` may not be what the other two want."""
+        """Whether `_stopped` may differ from what `_full`, `_paused` and `_is_stopped` require."""
         self._rests_until = 0.0
-        """Until when full queues are not paused, by the monotonic clock: nothing is read, as all are full. Else 0."""
+        """When full queues are paused, by the monotonic clock (s); 0 unless all queues are full."""
         self._pausing = threading.RLock()
 
     @property
@@ -144,7 +150,7 @@ class Reader:
 
     @property
     def is_mending(self) -> bool:
-        """Whether the position of a queue is lost, and Kafka must be asked where to continue."""
+        """Whether the position of a queue is lost, so that Kafka must be queried where to continue."""
         return bool(self._lost)
 
     def start(self, gives: list[Give]) -> list[tuple[Give, int]]:
@@ -157,7 +163,7 @@ class Reader:
         return sorted(found, key=lambda start: start[0].queue)
 
     def find_starts(self, gives: list[Give]) -> list[tuple[Give, int]]:
-        """Return the offsets at which to start assigned queues; leave out those that Kafka does not return now."""
+        """Return the offsets at which to start assigned queues; leave out queues without an answer of Kafka."""
         return self._start_offsets.find(gives)
 
     def begin(self, found: list[tuple[Give, int]]) -> None:
@@ -193,16 +199,16 @@ class Reader:
             self._reached[give.queue] = place
 
     def reached(self, give: Give) -> int:
-        """Return the offset below which everything of this assignment is processed, or was skipped by `seek`."""
+        """Return the offset below which all messages of this assignment are processed, or were skipped by `seek`."""
         known, offset = self._reached.get(give.queue, (give, 0))
         return offset if known == give else 0
 
     def recover(self, in_hand: Iterable[tuple[Give, int]] = ()) -> None:
-        """Read every queue from the first message on that is not processed.
+        """Read every queue again from its first unprocessed message.
 
         Call it after an exception that came at an unknown place, such as that of a signal handler: messages may have
-        been read that nobody received, and the fields here and Kafka's client may differ. Only `reached` is certain.
-        It may be interrupted too, and called again.
+        been read that the application did not receive, and the fields of this object may differ from the state of
+        Kafka's client. Only `reached` is certain. This call may be interrupted too, and repeated.
 
         Args:
             in_hand: assignments and next offsets of messages that the application has: their queues are read from
@@ -253,7 +259,7 @@ class Reader:
     def take(self, most: int, timeout: float) -> list[tuple[Give, list[Message]]]:
         """Return the next messages by queue, each with its assignment; wait at most `timeout` seconds for the first.
 
-        A queue may come up several times.
+        A queue may occur several times.
 
         Raises:
             WakerollError: Kafka's client has failed permanently.
@@ -288,7 +294,7 @@ class Reader:
     def _by_place(self, messages: list[Message]) -> Iterator[tuple[str | None, int | None, list[Message]]]:
         """Return messages by topic and partition, in their order.
 
-        Names of topics are compared only if Kafka's client has ever read more than one: no other message can come.
+        Names of topics are compared only if Kafka's client has ever read more than one topic.
         """
         for partition, of_partition in _runs_by(Message.partition, messages):
             if len(self._topics) == 1:
@@ -299,7 +305,7 @@ class Reader:
 
     @property
     def held_back(self) -> Container[Queue]:
-        """Queues that `hold_back` has named, and `go_on` has not."""
+        """Queues that `hold_back` has stopped and `go_on` has not continued."""
         return self._full
 
     def hold_back(self, queues: list[Queue]) -> None:
@@ -309,13 +315,13 @@ class Reader:
             self._stop_or_go_on()
 
     def go_on(self, queues: list[Queue]) -> None:
-        """Read these held queues on, except for those that the application has paused."""
+        """Continue reading these queues after `hold_back`, except for those that the application has paused."""
         if queues:
             self._full.difference_update(queues)
             self._stop_or_go_on()
 
     def stop(self, is_stopped: bool) -> None:
-        """Read no queue on, also none that is assigned later; or read on what nothing else stops."""
+        """Stop reading all queues, including later ones; or continue with those not stopped for other reasons."""
         if is_stopped != self._is_stopped:
             self._is_stopped = is_stopped
             self._stop_or_go_on()
@@ -337,7 +343,7 @@ class Reader:
         return sorted(self._paused)
 
     def resume(self, queues: list[Queue]) -> None:
-        """Read queues on that `pause` has stopped. Any thread may call it.
+        """Continue reading queues that `pause` has stopped. Any thread may call it.
 
         Raises:
             InvalidUsage: a queue is not being read.
@@ -382,7 +388,7 @@ class Reader:
         return {queue: max(end.offset - self.position(queue), 0) for queue, end in found.items()}
 
     def set_back(self, positions: Iterable[tuple[Give, int]]) -> None:
-        """Read these assigned queues from these offsets on; those that are there already are left alone."""
+        """Read these assigned queues from these offsets on; do nothing for a queue that is there already."""
         offsets = [
             _at(give.queue, offset, self.leader_epoch_at(give, offset))
             for give, offset in positions
@@ -401,10 +407,10 @@ class Reader:
         self._consumer.close()
 
     def when_polled(self, call: Callable[[], _Result], timeout: float) -> _Result:
-        """Let the polling thread make a call, on behalf of another thread; return its result.
+        """Let the polling thread make a call for another thread; return the result.
 
         Raises:
-            NotReachable: nobody polls within `timeout` seconds.
+            NotReachable: no thread polls within `timeout` seconds.
         """
         result: Future[_Result] = Future()
         self._asked.append((result, call))
@@ -415,7 +421,7 @@ class Reader:
             raise NotReachable(f"the consumer did not poll within {timeout:g} s") from None
 
     def _do_what_is_asked(self) -> None:
-        """Mend positions, and do what other threads ask for."""
+        """Mend lost positions, and make the calls of other threads."""
         if self._lost and time.monotonic() >= self._mend_at:
             self._mend()
         if self._stops_changed:
@@ -429,7 +435,7 @@ class Reader:
                     result.set_exception(problem)
 
     def _stop_or_go_on(self) -> None:
-        """Let Kafka's client read what is to be read: in the thread that polls, since other threads block it."""
+        """Pause and resume partitions in Kafka's client, in the polling thread: other threads would block it."""
         self._stops_changed = False
         wanted = set(self._reading) if self._is_stopped else (self._full | self._paused) & self._reading.keys()
         if self._may_rest and wanted != self._stopped:
@@ -460,14 +466,14 @@ class Reader:
     def _connect(self, topic: str) -> None:
         """Query the ends of a partition, so that the client connects to its broker.
 
-        Later, the first query would wait up to half a second (see `connection.RECONNECT_MS`). It must not be a topic
-        that is read, because it may have many queues: see `FEW_QUEUES`.
+        Later, the first query would wait up to half a second (see `connection.RECONNECT_MS`). The partition must not be
+        of a topic that is read, which may have many queues: see `FEW_QUEUES`.
         """
         with suppress(KafkaException):  # the first query for messages connects too
             self._consumer.get_watermark_offsets(TopicPartition(topic, 0), LEARN_S)
 
     def _learn_partitions(self, topics: Iterable[str]) -> None:
-        """Query the partitions of topics: Kafka's client itself learns of new ones only every five minutes."""
+        """Query the partitions of topics: Kafka's client itself queries its metadata only every five minutes."""
         for topic in topics:
             try:
                 self._consumer.list_topics(topic, timeout=LEARN_S)
@@ -481,7 +487,7 @@ class Reader:
                 raise WakerollError(f"Kafka's client failed: {error.str()}; close this Consumer and create a new one")
 
     def _handle(self, message: Message) -> None:
-        """Process an event that is no message: the end of a queue, or an error."""
+        """Process an event that is not a message: the end of a queue, or an error."""
         error, give = message.error(), self._gives.get((message.topic(), message.partition()))
         assert error is not None, "a message without an error is delivered"
         if error.code() == KafkaError._PARTITION_EOF:
@@ -493,10 +499,10 @@ class Reader:
             self._note(error, message.topic())
 
     def _reach_end(self, give: Give, end: int) -> None:
-        """Process the end of a queue, which may be behind records that are never delivered.
+        """Process the end of a queue, which may be after records that are never delivered.
 
-        Where an assignment began it proves as little as the first message: see `_is_proven`. It must not pass messages
-        that are to be read again.
+        At the position where an assignment began, it proves as little as the first message: see `_is_proven`. The
+        position must not skip messages that are to be read again.
         """
         queue, position = give.queue, self._positions[give.queue]
         if queue in self._lost:
@@ -510,10 +516,10 @@ class Reader:
             self.moves.append(Move(give, end))
 
     def _is_proven(self, give: Give, messages: list[Message]) -> bool:
-        """Return whether these messages, of which some have a new leader epoch, belong to the log that was read.
+        """Return whether these messages, some of which have a new leader epoch, belong to the log that was read.
 
-        The first message behind a committed offset has another leader epoch than the one before it if there was an
-        election in between. The log may have lost its tail in that, and have grown past the offset since.
+        The first message after a committed offset has another leader epoch than the message before it if a leader was
+        elected in between. The log may have lost its tail in that election, and have grown past the offset since.
         """
         queue = give.queue
         place = queue.topic, queue.queue_id
@@ -572,7 +578,7 @@ class Reader:
             self._unproven[queue] = self._positions[queue]
 
     def _is_found(self, queue: Queue) -> None:
-        """Note that nobody needs to look for the position of a queue any more."""
+        """Note that the position of a queue is found and need not be queried any more."""
         self._unproven.pop(queue, None)
         self._lost.pop(queue, None)
         self._lost_positions.forget(queue)
@@ -587,7 +593,7 @@ class Reader:
 def _runs_by(
     key_of: Callable[[Message], _Key | None], messages: list[Message]
 ) -> Iterator[tuple[_Key | None, list[Message]]]:
-    """Return messages that follow each other and have the same key; it costs some 0.05 us for each."""
+    """Return runs of consecutive messages with the same key; it costs about 0.05 us per message."""
     keys = list(map(key_of, messages))
     if keys and keys.count(keys[0]) == len(keys):  # mostly: Kafka's client returns what it fetched queue by queue
         yield keys[0], messages
@@ -600,15 +606,15 @@ def _runs_by(
 
 
 def _start_of(give: Give, offset: int) -> TopicPartition:
-    """Return where an assignment begins, for Kafka's client; with the leader epoch if that was committed."""
+    """Return the start of an assignment for Kafka's client, with the leader epoch if that was committed."""
     return _at(give.queue, offset, give.start.leader_epoch if offset == give.start.offset else None)
 
 
 def _at(queue: Queue, offset: int, leader_epoch: int | None) -> TopicPartition:
     """Return a position for Kafka's client.
 
-    With the leader epoch of the message before it, if that is known, the client notices when the log loses its tail
-    before the first message comes from there.
+    It has the leader epoch of the message before it, if that is known. By this epoch, the client detects that the log
+    loses its tail before the first message from there arrives.
     """
     known = -1 if leader_epoch is None else leader_epoch
     return TopicPartition(queue.topic, queue.queue_id, offset, leader_epoch=known)

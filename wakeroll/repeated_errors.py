@@ -1,12 +1,12 @@
-"""Errors that come once per message or call: the first one is logged at once, further ones as a number each minute."""
+"""Errors that may occur once per message or call: the first is logged at once, further ones as one count per minute."""
 
 import threading
 import time
 
 EVERY_S = 60.0
-"""How long further errors of a kind are only counted (s)."""
+"""How long further errors of a kind are counted without a line in the log (s)."""
 MOST_KINDS = 1_000
-"""Kinds of errors that are remembered; after that, all of them begin again."""
+"""Maximum number of kinds of errors that are remembered; beyond it, all of them are forgotten."""
 
 
 class RepeatedErrors:
@@ -16,10 +16,10 @@ class RepeatedErrors:
         """Begin without errors."""
         self._lock = threading.Lock()
         self._kinds: dict[str, tuple[float, int]] = {}
-        """Kind -> when it was logged last, by the monotonic clock, and the number of errors since."""
+        """Kind -> the time of its last line in the log, by the monotonic clock (s), and the number of errors since."""
 
     def words(self, kind: str) -> str | None:
-        """Return the end of the line about an error of a kind: how many were not logged; None: do not log this one."""
+        """Return the end of the line about an error: how many of its kind were not logged; None: do not log it."""
         now_s = time.monotonic()
         with self._lock:
             if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:

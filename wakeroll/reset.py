@@ -55,13 +55,13 @@ def place_of(where: ResetTarget) -> ResetPoint | Relative:
 
 
 def queue_of(text: str) -> Queue:
-    """Parse the name of a queue: a topic, a hyphen and a number; behind that, the slice of a queue that is cut.
+    """Parse the name of a queue: a topic, a hyphen and a number, and then the slice if the queue is cut.
 
     >>> queue_of("eu-orders-3"), queue_of("orders-3/5of8")
     (Queue(eu-orders-3), Queue(orders-3/5of8))
 
     Raises:
-        InvalidUsage: the text is not a topic and a number, or its slice cannot exist.
+        InvalidUsage: the text is not a topic and a number, or there can be no such slice.
     """
     found = re.fullmatch(r"(.+)-([0-9]{1,9})(?:/([0-9]{1,2})of(2|4|8|16|32|64))?", text)
     if found is None or (found[3] is not None and int(found[3]) >= int(found[4])):
@@ -78,7 +78,7 @@ class PlannedOffset:
 
     queue: Queue
     client_id: str
-    """Client that the offset belongs to, in a broadcasting group; empty for the group's shared offset."""
+    """Client with this offset in a broadcasting group; empty for the group's shared offset."""
     committed: int | None
     """Committed offset before the reset; None if unknown."""
     offset: int
@@ -100,7 +100,7 @@ class ResetPlan:
     rows: tuple[PlannedOffset, ...]
     """Changed offsets, sorted by queue and client; at least one."""
     notes: tuple[str, ...] = ()
-    """Sentences about offsets that differ from what was asked for."""
+    """Sentences about offsets that differ from the requested ones."""
 
     @property
     def offsets(self) -> list[ResetOffset]:
@@ -121,7 +121,7 @@ def plan_of(
         asked: the reset target in words.
         offsets: offset of the target in each queue.
         history: known state of the group.
-        notes: sentences about offsets that differ from what was asked for.
+        notes: sentences about offsets that differ from the requested ones.
 
     Raises:
         InvalidUsage: there is no queue to reset, or there are too many for one record.
@@ -141,7 +141,7 @@ def plan_of(
 
 
 def _of_slices(offsets: Mapping[Queue, int], history: History) -> Iterator[str]:
-    """Yield a sentence about each partition whose slices have different offsets, which become the same."""
+    """Yield a sentence about each partition whose slices have different offsets, and get the same one."""
     parts: dict[Queue, list[int]] = {}
     for (_, queue), committed in history.committed.items():
         if queue.slices > 1 and queue.whole in offsets:

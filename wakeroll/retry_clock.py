@@ -1,4 +1,4 @@
-"""The clock of retries: it decides when a failed message is due, and when a call of the handler takes too long."""
+"""The clock of retries: by it, a failed message is due, and a call of the handler takes too long."""
 
 from collections.abc import Callable
 from typing import Protocol

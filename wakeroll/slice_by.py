@@ -1,4 +1,4 @@
-"""By what a consumer cuts partitions into slices: the key of each message, a header, or what a function returns."""
+"""The key by which a message belongs to a slice: its own key, a header, or the result of the application's function."""
 
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
@@ -12,7 +12,7 @@ from wakeroll.headers import pairs_of
 from wakeroll_model.slices import key_of_offset
 
 SliceBy = str | Callable[[Message], str | bytes | None]
-"""Name of a header, or a function of a message that returns what orders it; None: the key counts."""
+"""Name of a header, or a function that returns the ordering key of a message; None: the message's own key."""
 
 _Name = Annotated[str, Meta(pattern=r"\A[ -~]{1,200}\Z")]
 
@@ -21,13 +21,13 @@ class SliceKey(NamedTuple):
     """The key by which messages are ordered within slices."""
 
     told: str
-    """How the coordinator is told: all members must agree."""
+    """Name of this key in heartbeats; it must be the same for all members."""
     key_of: Callable[[Message], bytes]
     """Returns the key of a message."""
 
 
 def slice_key(slice_by: SliceBy | None) -> SliceKey:
-    """Return the key that an application names; None: that of the message.
+    """Return the key that an application chooses; None: the key of the message.
 
     Raises:
         InvalidUsage: it is neither the name of a header nor a function with a name.
@@ -55,7 +55,7 @@ def key_of(message: Message) -> bytes:
 
 
 def _header_of(message: Message, name: str) -> bytes:
-    """Return the last header of this name, as Kafka's `lastHeader`; the key if there is none."""
+    """Return the value of the last header with this name, like Kafka's `lastHeader`; the message's key if none."""
     value = next((value for header, value in reversed(pairs_of(message)) if header == name), None)
     return key_of(message) if value is None else value
 

@@ -1,8 +1,9 @@
 """The offsets at which new queues are read, found by queries that have a Kafka client of their own.
 
-The client that reads messages would answer too late. If a client knows a partition before it is assigned, librdkafka
-(2.16) wakes its broker thread once for that partition, and after each wakeup this thread looks at all partitions before
-it sends a request. Measured with 10,000 queues: a core is busy for 15 s, and other queries time out meanwhile.
+The client that reads messages would answer too late. If a client has metadata of a partition before it is assigned,
+librdkafka (2.16) wakes its broker thread once for that partition, and after each wakeup this thread looks at all
+partitions before it sends a request. Measured with 10,000 queues: a core is busy for 15 s, and other queries time out
+meanwhile.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,8 @@ from wakeroll_model.queue import Queue
 RESOLVE_S = 2.0
 """How long to wait for the answer to a query (s); the next poll retries."""
 MOST_AT_ONCE = 1_000
-"""Most queues per query: what was found is read, even if a later query is not answered. Measured: 0.1 s per query."""
+"""Maximum number of queues per query, so that reading of some queues begins even if a later query is not answered.
+Measured: 0.1 s per query."""
 
 
 class StartOffsets:

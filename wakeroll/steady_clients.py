@@ -14,23 +14,23 @@ from wakeroll.call_thread import CallThread
 SHORTEST_S = 0.001
 LONGEST_S = 0.05
 SHARE = 50
-"""The consumer looks for a message again after this part of the time since the last one, within these limits (s). So a
-message is returned at most 2 % of its distance to the one before, or 50 ms, late; and looking costs little of a core
-while nothing comes: each look takes 55 to 75 us, and a waiting consumer has two threads that look."""
+"""The consumer checks for a message again after this share of the time since the last message, within these limits (s).
+So a message is returned late by at most 2 % of the time since the message before, and at most 50 ms. While no message
+arrives, the checks use little of a core: each takes 55 to 75 us, and a waiting consumer has two threads that check."""
 
 UNUSED_GROUP = "wakeroll-unused"
 """The `group.id` of consumers that join no group of Kafka, because Kafka's client requires one."""
 
 
 class SteadyConsumer(Consumer):
-    """A consumer whose `poll` returns in time although the wall clock is set back meanwhile.
+    """A consumer whose `poll` returns in time even if the wall clock is set back meanwhile.
 
     librdkafka waits until a time of the wall clock. If that is set back by an hour during a wait of 50 ms, the wait
-    lasts an hour, unless a message comes: no heartbeat is sent, and no retry is delivered. So this class lets
-    librdkafka look only, and waits by the monotonic clock.
+    lasts an hour, unless a message comes: no heartbeat is sent, and no retry is delivered. So this class polls
+    librdkafka without a timeout, and waits by the monotonic clock itself.
 
-    It leaves out one error: the brokers deny the principal to describe `UNUSED_GROUP`. librdkafka looks for the
-    coordinator of every group, also of one that nobody joins.
+    It drops one error: the brokers deny the principal to describe `UNUSED_GROUP`. librdkafka looks up the coordinator
+    of every group, even of one that is never joined.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ class SteadyConsumer(Consumer):
         super().__init__(config)
         self._joins = config.get("group.id") != UNUSED_GROUP
         self._quiet_since_s: float | None = None
-        """Begin of the first wait since the last message; None: there was none."""
+        """Start of the first wait since the last message, by the monotonic clock (s); None: there was no wait."""
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return the next message or error; wait for it at most `timeout` seconds, for ever if that is negative."""

@@ -1,7 +1,7 @@
 """OpenTelemetry spans for the calls of a handler, and a metric. Optional: install the extra ``telemetry``.
 
-The application configures OpenTelemetry; without that, the spans cost little and go nowhere. Names and attributes
-follow OpenTelemetry's semantic conventions for messaging.
+The application configures OpenTelemetry; without a configuration, the spans cost little and are dropped. Names and
+attributes follow OpenTelemetry's semantic conventions for messaging.
 
 >>> from wakeroll.telemetry import trace_properties, traced  # doctest: +SKIP
 >>> producer.send("orders", b"17", properties=trace_properties())  # doctest: +SKIP
@@ -40,7 +40,7 @@ _GLOBAL = _Global()
 _measured: weakref.WeakKeyDictionary[MeterProvider | _Global, weakref.WeakSet[Consumer]] = weakref.WeakKeyDictionary()
 """Provider -> the consumers of its gauge: OpenTelemetry ignores a second gauge of the same name."""
 _lock = threading.Lock()
-"""Of these sets, which the thread of an exporter reads."""
+"""Lock of `_measured`, which the thread of an exporter reads."""
 
 
 def trace_properties() -> dict[str, str]:
@@ -54,7 +54,7 @@ def trace_properties() -> dict[str, str]:
 
 
 def measure(consumer: Consumer, *, provider: MeterProvider | None = None) -> None:
-    """Measure a consumer until nobody refers to it any more: the gauge ``wakeroll.refused_messages``.
+    """Measure a consumer until it is garbage-collected: the gauge ``wakeroll.refused_messages``.
 
     Its value is that of `Consumer.refused`; its attributes are the group and the client.
 
@@ -142,7 +142,7 @@ def traced(handler: Handler, group_id: str, *, provider: TracerProvider | None =
 
 
 def _link_to(message: Message) -> Link | None:
-    """Return a link to the span that produced a message; None if its headers name none."""
+    """Return a link to the span that produced a message; None if the headers name no span."""
     headers = {name: text for name, text in texts_of(pairs_of(message)).items() if text is not None}
     context = trace.get_current_span(propagate.extract(headers)).get_span_context()
     return Link(context) if context.is_valid else None

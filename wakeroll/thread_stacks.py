@@ -1,4 +1,4 @@
-"""Where a thread or a task is, for the log."""
+"""Stacks of threads and tasks, for the log."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 _FRAMES = 12
-"""Innermost calls that are shown."""
+"""Number of innermost calls that are shown."""
 
 
 def stack_of(thread_id: int | None) -> str:
@@ -27,7 +27,7 @@ def name_of(thread_id: int) -> str:
 
 
 def calls_of(one: object, codes: Container[CodeType]) -> dict[int, int]:
-    """Return the threads that are in a method of an object -> how often each is, for the methods with these codes."""
+    """Return thread -> number of its running calls of an object's methods, for methods with these code objects."""
     calls: Counter[int] = Counter()
     for thread_id, innermost in sys._current_frames().items():
         frame: FrameType | None = innermost
@@ -39,7 +39,7 @@ def calls_of(one: object, codes: Container[CodeType]) -> dict[int, int]:
 
 
 def stack_of_task(task: "asyncio.Task[Any]") -> str:
-    """Return the innermost calls of a task that waits, as above; empty if it runs: its thread is there."""
+    """Return the innermost calls of a waiting task, as `stack_of`; empty if it runs: then its thread has the stack."""
     coroutine: Any = task.get_coro()
     if getattr(coroutine, "cr_running", True):
         return ""

@@ -23,7 +23,7 @@ _UNIT_MS = {name: ms for ms, letter, *words in _UNITS for name in (letter, *word
 _PART = re.compile(r"([0-9]{1,12})\s*([a-z]+)(?:\s+|,\s*|(?=[0-9])|\Z)")
 _ONE = re.compile(r"\Aan?\s+")
 _LONGEST = 64
-"""Characters of a text that an error repeats."""
+"""Maximum number of characters of a text that an error repeats."""
 
 
 def time_of(text: str, now_ms: int | None = None) -> EpochMs:
@@ -63,7 +63,7 @@ def ago_ms_of(text: str) -> int | None:
 
 
 def duration_ms_of(text: str) -> int | None:
-    """Return a duration (ms); None if the text is none.
+    """Return a duration (ms); None if the text is not a duration.
 
     >>> duration_ms_of("90s"), duration_ms_of("1 hour 30 min"), duration_ms_of("an hour"), duration_ms_of("2 moons")
     (90000, 5400000, 3600000, None)

@@ -1,4 +1,4 @@
-"""The number of a topic's partitions, as a producer knows it."""
+"""The number of a topic's partitions, in the metadata of a producer."""
 
 import logging
 

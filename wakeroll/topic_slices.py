@@ -1,4 +1,4 @@
-"""Into how many slices the partitions of topics are cut, as an operator names it."""
+"""The number of slices into which the partitions of a topic are cut, from the text of an operator."""
 
 from collections.abc import Iterable
 from typing import cast

@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
-    """Reject an event of an unknown group if the shard has the most groups already; else return nothing."""
+    """Reject an event of an unknown group if the shard has its maximum number of groups; else return nothing."""
     has_room = turn.load.entities < turn.limits.max_groups * turn.group.limit_times
     if has_room or not turn.group.is_blank or isinstance(event, ON_EVERY_PARTITION):
         return []
@@ -38,7 +38,7 @@ def refusal(turn: Turn, beat: Heartbeat, topics: Collection[str], size: int) -> 
 
 
 def size_of(subscriptions: Collection[Subscription], strategy_params: Mapping[str, object], pattern: str = "") -> int:
-    """Return the bytes that a group stores of a client: its preferences, and a fixed part."""
+    """Return the bytes that a group stores for a client: its preferences, and a fixed part."""
     return MEMBER_BYTES + len(_encode(subscriptions)) + len(_encode(strategy_params)) + len(pattern)
 
 

@@ -10,17 +10,17 @@ from wakeroll_model.filters import tags_code
 from wakeroll_model.queue import Queue
 
 _Filtered = tuple[str | None, tuple[tuple[str, str], ...] | None]
-"""Tags and properties in an arrival; None where it does not carry them."""
+"""Tags and properties in an arrival; each None if the arrival does not contain it."""
 
 
 class Arrivals:
     """Messages that Kafka has acknowledged and that no `arrival` event has reported yet.
 
-    Of several messages of a queue with the same tags and properties, the last one is enough: pulls that it does not
-    wake, the earlier ones would not have woken either. While no message of a topic has had a tag or a property,
-    arrivals do not describe its messages; observers then watch the topic as closely as one without such a producer. If
-    too many messages of a queue differ, their properties are left out, and then their tags: pulls that may match are
-    woken, and the coordinator does not receive an event for every message.
+    Of several messages of a queue with the same tags and properties, only the last one is reported, because it wakes
+    all pulls that the earlier ones would wake. While no message of a topic has had a tag or a property, arrivals do not
+    describe its messages; observers then watch the topic as closely as one without such a producer. If too many
+    messages of a queue differ, their properties are left out, and then their tags: pulls that may match are woken, and
+    the coordinator does not receive an event for every message.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ _WITH_LEADER_EPOCH = AssignedQueue(Queue("", "", 2**31 - 1), 2**53, Start(offset
 _SLICE_BYTES = len(',"slices":64,"slice":63')
 UNCOUNTED_BYTES = len(_encode(_WITH_LEADER_EPOCH)) + len(",") - _WITHOUT_NAMES_BYTES
 """Bytes by which a queue may exceed its counted size because of a leader epoch. They are not counted: the number of
-queues that fit must stay the same when a log is decided again. `decision_sizes` adds them."""
+queues that fit must not differ when a log is replayed. `decision_sizes` adds them."""
 
 MAX_QUEUE_BYTES = _WITHOUT_NAMES_BYTES + 249 + 2 * 255
 """Maximum bytes of a queue in an assignment: the longest topic, and the longest broker with each character escaped."""
@@ -28,7 +28,7 @@ ALWAYS_FIT = config.MAX_SHARE_BYTES // MAX_QUEUE_BYTES
 
 
 def bytes_of(queue: Queue) -> int:
-    """Return the most bytes that a queue takes in an assignment, for any epoch and start; see `UNCOUNTED_BYTES`."""
+    """Return the maximum bytes of a queue in an assignment, for any epoch and start; see `UNCOUNTED_BYTES`."""
     size = _WITHOUT_NAMES_BYTES + len(queue.topic) + 2 * len(queue.broker)
     return size if queue.slices == 1 else size + _SLICE_BYTES
 
@@ -78,7 +78,7 @@ class BroadcastRoom:
         """Number of queues; below 0 if the limit was lowered."""
 
     def take(self, queues: int) -> None:
-        """Note that the members have so many queues more; fewer if it is below 0."""
+        """Note that the members have this many more queues; fewer if the number is below 0."""
         self.left -= queues
 
 
@@ -97,7 +97,7 @@ def fitting(queues: Iterable[Queue]) -> Iterator[Queue]:
 
 
 def withheld(group: Group, freed: Collection[Queue]) -> list[Queue]:
-    """Return queues that may now fit into their clients' assignments, after those clients lost the queues `freed`."""
+    """Return queues that may fit into their clients' assignments, which have lost the queues `freed`."""
     before = {group.freed[queue].client_id for queue in freed if queue in group.freed}
     relieved = {name for name in before if _was_full(group, name, len(freed))}
     if not relieved:

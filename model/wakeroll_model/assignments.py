@@ -63,9 +63,9 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
 
 
 def _bounded(queues: Iterable[AssignedQueue], count: int) -> list[AssignedQueue]:
-    """Return assigned queues with the progress beyond their offsets as far as there is room for it.
+    """Return assigned queues with as much of the progress beyond their offsets as there is room for.
 
-    Without it, messages are delivered again. Progress of former slices counts too.
+    Messages whose progress is left out are delivered again. Progress of former slices is included.
     """
     bounded, room = [], config.MAX_AHEAD_SENT_BYTES if count <= config.FEW_QUEUES else 0
     for assigned in queues:

@@ -1,4 +1,4 @@
-"""The committed offsets of a broadcasting group: each client commits for itself, as RocketMQ's do in local files.
+"""The committed offsets of a broadcasting group: each client has its own, as RocketMQ's clients have in local files.
 
 They are kept when the client leaves, and when the group changes its mode.
 """
@@ -23,7 +23,7 @@ def start(group: Group, client_id: str, queue: Queue) -> Start:
 
 
 def consumed_topics(own: BroadcastOffsets) -> set[str]:
-    """Return the topics that a client has consumed: a queue added to one starts at its first message."""
+    """Return the topics that a client has consumed; a queue that is added to one starts at its first message."""
     # Not only the queues that it has now: when a queue was added, the client may have been away, or the topic deleted.
     return set(map(_topic_of, own.assigned_below)) | {queue.topic for queue in own.offsets}
 
@@ -41,14 +41,14 @@ def note_assigned(own: BroadcastOffsets, queues: Iterable[Queue]) -> None:
 
 
 def start_over(own: BroadcastOffsets, topic: str, queues: Iterable[Queue]) -> None:
-    """Treat the queues of a recreated topic as if they had been assigned to the client before."""
+    """Treat the queues of a recreated topic as assigned to the client before."""
     if topic in map(_topic_of, own.assigned_below):
         _forget_assigned(own, (topic,))
         note_assigned(own, queues)
 
 
 def start_at_first(group: Group, own: BroadcastOffsets, topic: str, queues: Iterable[Queue]) -> None:
-    """Start the queues of a topic that was created again after the client consumed it at their first messages."""
+    """Start the queues of a topic at their first messages: it was created again after the client consumed it."""
     if topic in map(_topic_of, own.assigned_below):
         for queue in queues:
             if queue not in own.offsets:

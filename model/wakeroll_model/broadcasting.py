@@ -1,7 +1,7 @@
 """Broadcasting groups: every member has every queue of its topics, and nobody owns one.
 
-There is no target and no hand-over. Joins and leaves do not concern other members (RocketMQ fires no CHANGE event for
-them either since its #8483). Each client has offsets of its own. This module implements `modes.Sharing`.
+There is no target and no hand-over. Joins and leaves do not concern other members (since its #8483, RocketMQ fires no
+CHANGE event for them either). Each client has its own offsets. This module implements `modes.Sharing`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -44,7 +44,8 @@ def join(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     """Assign all queues of its topics to a new member, or to a new instance of a known client.
 
     After a loss of state, the queues that the client already reads count as assigned in epoch 0, before all others, and
-    it reads on. A queue whose offset was reset after the epoch that the client shows must be started again instead.
+    it continues to read them. A queue whose offset was reset after the epoch that the client shows must be started
+    again instead.
     """
     group, client_id = turn.group, beat.client_id
     group.target = {}  # if the group was empty, it may have the target of a clustering group, which does not apply
@@ -94,7 +95,7 @@ def leave(turn: Turn, client_id: str, how: How) -> Outcome:
 
 
 def target(turn: Turn) -> tuple[Target, bool]:
-    """Describe what all members have together; it is no plan, since nobody owns a queue.
+    """Describe the queues of all members together. It is not a plan, because queues have no owners here.
 
     Returns:
         The description, and whether any member should have other queues than it has.
@@ -130,7 +131,7 @@ def start(group: Group, client_id: str, queue: Queue) -> Start:
 
 
 def committer(group: Group, client_id: str, queue: Queue) -> str | None:
-    """Return the client itself: each one commits for itself."""
+    """Return the client itself: each client has its own offsets."""
     return client_id
 
 
@@ -234,7 +235,7 @@ def _give(turn: Turn, client_id: str) -> Outcome:
 
 
 def _note_awaited(turn: Turn, own: BroadcastOffsets, member: Member) -> None:
-    """Note which topics of a member do not exist now; forget those that it does not subscribe any more."""
+    """Note the topics of a member that do not exist now; forget noted topics that it does not subscribe any more."""
     awaited = {topic for topic in member.subscriptions if topic in own.awaited or turn.routes.queues(topic) == ()}
     own.awaited = sorted(awaited)
 

@@ -1,7 +1,7 @@
 """The chain of a table: one line for the appends of a minute, each with a hash of the rows and of the line before.
 
 It shows that a table has exactly the rows that its recorder wrote: a row that is missing, edited, doubled or foreign
-changes the hash of a line, and a line that is missing or edited breaks the chain behind it.
+changes the hash of a line, and a line that is missing or edited breaks the chain after it.
 """
 
 import re
@@ -16,7 +16,7 @@ LineKind = Literal["begin", "rows", "found", "gap", "cut", "kept", "lost", "unpr
 """Kind of a line.
 
 - ``begin``: the first line. Rows up to its positions were there before the chain, and are not proven. A table that was
-  created again, or has lost all its rows, begins again, with a reason; the lines before say nothing about its rows.
+  created again, or has lost all its rows, begins again, with a reason; the lines before do not cover its rows.
 - ``rows``: the appends of a minute at most.
 - ``found``: rows without lines that the recorder found when it started; an earlier release had written them.
 - ``gap``: positions that no row will have, such as records that Kafka had deleted before they were read.
@@ -26,13 +26,13 @@ LineKind = Literal["begin", "rows", "found", "gap", "cut", "kept", "lost", "unpr
 - ``unproven``: rows up to its positions that differ from those of an earlier line, as an operator has accepted.
 """
 PROVING = ("rows", "found")
-"""Kinds of lines that prove the rows behind the positions of the lines before them."""
+"""Kinds of lines that prove the rows after the positions of the lines before them."""
 WITHOUT_ROWS = ("gap", "lost", "unproven")
-"""Kinds of lines that cover no rows: they only say what is missing, or was accepted."""
+"""Kinds of lines that cover no rows: they record only missing or accepted positions."""
 
 
 NOWHERE = -2
-"""Below all positions: -1 is that of a snapshot before the first record."""
+"""A position below all others. (-1 is the position of a snapshot before the first record.)"""
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -45,14 +45,14 @@ class Line(Struct, frozen=True, kw_only=True):
     at_ms: int
     """Time of the recorder (epoch ms)."""
     rows: int
-    """Number of rows that it covers; of a gap and of lost rows, the number of positions."""
+    """Number of rows that the line covers; for a gap and for lost rows, the number of positions."""
     positions: dict[str, int]
-    """Stream with rows in this line -> last position, sorted by stream. A line covers the positions behind those of
-    the lines before it."""
+    """Stream with rows in this line -> last position, sorted by stream. A line covers the positions after those of the
+    lines before it."""
     rows_hash: str
     """`hash_of_rows` in hexadecimal; empty if the kind has no rows."""
     reason: str = ""
-    """Why there is a gap or a cut, or why rows were accepted as lost."""
+    """Reason of a gap or a cut, or of the acceptance of lost rows."""
     line_hash: str = ""
     """`hash_of_line` in hexadecimal."""
 
@@ -100,7 +100,7 @@ class Broken(Struct, frozen=True):
 
 
 def broken_links(lines: Sequence[Line], before: str = "", first: int = 1) -> Iterator[Broken]:
-    """Yield the violations in lines that are sorted by number.
+    """Yield the violations of a chain whose lines are sorted by number.
 
     Args:
         lines: lines of one table.
@@ -116,7 +116,7 @@ def broken_links(lines: Sequence[Line], before: str = "", first: int = 1) -> Ite
 
 
 def floor_of(lines: Sequence[Line], ends: Mapping[str, int] | None) -> dict[str, int]:
-    """Return up to which positions a cut must reach so that no line is cut in two.
+    """Return the positions that a cut must reach so that it divides no line.
 
     Args:
         lines: lines of a table, sorted by number.
@@ -163,12 +163,12 @@ class Head(Struct, frozen=True):
         return int(self.line_hash[:LEAST_DIGITS], 16)
 
     def is_of(self, line_hash: str) -> bool:
-        """Return whether it is the line with this hash."""
+        """Return whether this is the line with this hash."""
         return line_hash.startswith(self.line_hash)
 
 
 LEAST_DIGITS = 13
-"""Hexadecimal digits of a hash that name a line. Metrics have these 52 bits."""
+"""Minimum number of hexadecimal digits of a hash that identify a line; 52 bits, as in metrics."""
 
 
 class Published(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -176,10 +176,10 @@ class Published(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     table: str
     number: int
-    """Number of the line, from 1; 0: the lines of the table that were published before do not count any more."""
+    """Number of the line, from 1; 0: the lines of the table that were published before are no longer valid."""
     line_hash: str = ""
     reason: str = ""
-    """Why the lines before do not count."""
+    """Reason why the lines before are no longer valid."""
     by: str = ""
     """Name of the process that published it, for people."""
     at_ms: int = 0
@@ -187,12 +187,12 @@ class Published(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """Key of the record. A later process keeps the last line of an earlier one on record: it has another name."""
+        """Key of the record, with the name of the process, so that compaction keeps the last line of each process."""
         return f"{self.table}/{self.by}"
 
 
 def counting(published: Iterable[Published]) -> list[Published]:
-    """Return the published lines that must be in the chains, each once; the records are in the order of the log."""
+    """Return the published lines that must be in the chains, each once, from records in the order of the log."""
     lines: dict[str, dict[tuple[int, str], Published]] = {}
     for one in published:
         if one.number == 0:
@@ -203,7 +203,7 @@ def counting(published: Iterable[Published]) -> list[Published]:
 
 
 def text_of_heads(heads: Iterable[Head]) -> str:
-    """Return published lines as one word: ``decisions:31:8f0c...,events:58:91ab...``, sorted by table."""
+    """Return published lines in one word: ``decisions:31:8f0c...,events:58:91ab...``, sorted by table."""
     return ",".join(f"{one.table}:{one.number}:{one.line_hash}" for one in sorted(heads, key=lambda one: one.table))
 
 
@@ -211,7 +211,7 @@ def heads_of_text(text: str) -> list[Head]:
     """Return the lines of a text as `text_of_heads` writes it; the last digits of a hash may be missing.
 
     Raises:
-        ValueError: it is no such text; the message shows the form.
+        ValueError: the text has another form; the message shows the right one.
     """
     heads = []
     for word in text.strip().split(","):

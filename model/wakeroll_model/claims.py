@@ -1,6 +1,6 @@
-"""Claims: how queues get their owners back after a loss of state, by what heartbeats list.
+"""Claims: after a loss of state, queues get their owners back by the queues that heartbeats list.
 
-A claimed queue counts as assigned in epoch 0, before all others: its owner reads on from where it is.
+A claimed queue counts as assigned in epoch 0, before all others: its owner continues at its position.
 """
 
 from wakeroll_model import assignment_limits, slicing
@@ -15,12 +15,12 @@ def accept(turn: Turn, beat: Heartbeat, member: Member, *, target_stands: bool) 
     """Make a client the owner of queues that it lists and that have no owner: the coordinator had lost this group.
 
     If the queue's offset was reset after the epoch that the claimant shows, the claimant must start the queue again
-    instead. Queues that nobody has claimed are not assigned for a session, because their owners may live and have sent
-    no heartbeat yet.
+    instead. Queues that no member has claimed are not assigned for a session, because their owners may be alive and
+    have sent no heartbeat yet.
 
     A queue of a topic that the claimant does not subscribe any more is revoked: the claimant is draining it. A queue
-    that its topic's route lacks cannot be claimed, and the claimant is sent its revocation. If the route has the queue
-    again later, a claim of it is accepted and the queue is revoked first.
+    that is missing in its topic's route cannot be claimed, and its revocation is sent to the claimant. If the route has
+    the queue again later, a claim of it is accepted and the queue is revoked first.
 
     Args:
         turn: the turn of the heartbeat.

@@ -1,6 +1,6 @@
-"""The client's side of the protocol: which events to send, which decisions to obey, which messages to hand out.
+"""The client's side of the protocol: events to send, decisions to follow, and messages to deliver.
 
-The SDK runs it with threads and Kafka, the simulation with a seed. The caller provides the time: `now_ms` is a
+The SDK runs it with threads and Kafka; the simulation runs it from a seed. The caller provides the time: `now_ms` is a
 monotonic clock of the client, in milliseconds, that also runs while the machine is suspended.
 """
 
@@ -67,7 +67,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
 
 
 class Client:
-    """A member of a group, as one instance (from `join` to `Dropped` or `leave`) after another.
+    """A member of a group, by successive instances; one lasts from `join` to `Dropped` or `leave`.
 
     It is no member until `join`. Every call returns the actions to take, in order. Not safe to use from two threads at
     once.
@@ -90,8 +90,9 @@ class Client:
             preferences: the preferences that the heartbeats contain, until `set_preferences` changes them.
             commit_interval_ms: interval of commits of processed messages, which are also committed when their queue is
                 released; None if only `commit` commits them. First offsets are committed in any case.
-            about: how the client describes itself, for the record; None: not at all.
-            slice_by: by what the client cuts partitions into slices, as in `Heartbeat`; None: it does not know slices.
+            about: the client's description of itself, for the record; None: it has none.
+            slice_by: the key by which the client cuts partitions into slices, as in `Heartbeat`; None: it does not
+                support slices.
         """
         self.group_id = group_id
         self.client_id = client_id
@@ -113,12 +114,12 @@ class Client:
         self._has_slices = False
         """Whether a topic of this client is cut into slices, by the newest assignment."""
         self._describes = True
-        """Whether heartbeats have the description: until the coordinator has received it."""
+        """Whether heartbeats contain the description, as they do until the coordinator has received it."""
         self._describes_until_ms = NEVER_MS
-        """Kafka's acknowledgement of a heartbeat that was sent from here on shows that; `NEVER_MS`: only the first
-        assignment of the instance does."""
+        """The acknowledgement of a heartbeat that was sent at or after this time shows that the coordinator will
+        receive the description. `NEVER_MS`: only the first assignment of the instance shows it."""
         self.handling: list[LongCall] = []
-        """Calls of the application that have lasted long; the next heartbeat has them."""
+        """Long calls of the application, for the next heartbeat."""
         self._commits_itself = commit_interval_ms is not None
         self._commit_interval_ms = commit_interval_ms or config.COMMIT_INTERVAL_MS
         self._life = ""
@@ -131,11 +132,13 @@ class Client:
         """Whether the client could not read its inbox for a session while it had no queues."""
         self._holding = Holding()
         self.others: tuple[OtherFilter, ...] = ()
-        """Filters of other members for topics of this client: a message that one of them wants is kept for it."""
+        """Filters of other members for topics of this client. No commit passes an unprocessed message that matches one
+        of them."""
         self.is_paused = False
-        """Whether an operator has paused the group, by the newest assignment: no message goes to the application."""
+        """Whether the group is paused, by the newest assignment: no message is delivered to the application."""
         self.new_filters = 0
-        """How often others brought a new filter. No commit passes what is committed then, until `keep` is called."""
+        """Number of times that other members brought a new filter. After that, no commit passes the committed offset
+        until `keep` is called."""
         self._shard = ""
         """Shard and era of the last assignment; a coordinator of another era may have lost commits."""
         self._sent_ms = 0
@@ -144,7 +147,8 @@ class Client:
         self._stated_ms = 0
         """When the current session timeout was received: no earlier heartbeat states it."""
         self._doubted_ms = 0
-        """When a commit was rejected, or a decision of another era was received: commits until then may be lost."""
+        """When a commit was last rejected, or a decision of another era was received: commits up to this time may be
+        lost."""
         self._session_before_ms = config.SESSION_TIMEOUT_MS
         """Session timeout in the acknowledged heartbeat, if that was sent before `_stated_ms`."""
         self._seen: dict[str, tuple[int, int]] = {}
@@ -156,12 +160,13 @@ class Client:
     def join(self, instance_id: str, now_ms: int, secret: str = "") -> list[Output]:
         """Begin an instance, the first or the next one.
 
-        A former instance is unregistered first, because the coordinator may not know that it ended.
+        A former instance is unregistered first, because the coordinator may not have received its end.
 
         Args:
             instance_id: never used before; a uuid, or the result of `provable_id` for a secret.
-            now_ms: silence is counted from here; no queue can be assigned before Kafka has this first heartbeat.
-            secret: the secret behind the instance_id, else empty; nobody without it can unregister this instance.
+            now_ms: the time of silence begins here; no queue can be assigned before Kafka has this first heartbeat.
+            secret: the secret of the instance_id, or empty. If there is one, only its owner can unregister this
+                instance.
         """
         assert not self.instance_id, f"{self.client_id} is in the group already, as {self.instance_id}"
         self._former = self._unregister() if self._life else None
@@ -218,7 +223,7 @@ class Client:
         return [] if changed == self._preferences else self.set_preferences(changed, now_ms)
 
     def leave(self, now_ms: int) -> list[Output]:
-        """Leave in good order, with a final commit of processed messages; other messages handed out are not counted."""
+        """Unregister, after a final commit of processed messages; other delivered messages are not committed."""
         if not self._is_in:
             return []
         commits: list[Output] = []
@@ -230,7 +235,7 @@ class Client:
         return [*commits, Send(self._unregister(), now_ms)]
 
     def step_out(self, now_ms: int) -> list[Output]:
-        """Leave as `leave` does, because the application does not read; `join` comes back."""
+        """Leave as `leave` does, because the application does not read; `join` joins again."""
         queues = tuple(self._holding.queues())
         outputs = self.leave(now_ms)
         if not outputs:
@@ -243,8 +248,8 @@ class Client:
     def receive(self, decision: AnyDecision, now_ms: int) -> list[Output]:
         """Process a decision from the inbox; ignore one that is repeated, outdated or meant for another instance.
 
-        The sink delivers at least once. A client reads one partition of the inbox, so the order of a shard, (era, seq),
-        is enough to recognize a repetition. A coordinator of an older era that still publishes is ignored.
+        The sink delivers at least once. A client reads one partition of the inbox, so (era, seq) of a shard is enough
+        to recognize a repetition. Decisions of a coordinator of an older era are ignored.
         """
         shard, place = without_era(decision.shard), order_of(decision.shard, decision.seq)
         if place <= self._seen.get(shard, (0, 0)):
@@ -268,8 +273,8 @@ class Client:
     def started(self, starts: Iterable[tuple[Give, int]], now_ms: int) -> list[Output]:
         """Note the offsets at which reading of these assigned queues began; commit those that Kafka does not have.
 
-        If a policy were resolved again later, by the next owner or after a crash, the result would differ: ``last``
-        would skip the messages that arrived in between.
+        They are committed at once because the same policy would have another result later, for the next owner or after
+        a crash: ``last`` would skip the messages that arrived in between.
         """
         silent = self._if_silent(now_ms)
         if silent:
@@ -279,7 +284,7 @@ class Client:
         return self._commit(now_ms, starts_only=True)
 
     def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
-        """Note that the messages of this assignment have another leader epoch from this offset on; None: not known."""
+        """Note the leader epoch of this assignment's messages from this offset on; None: not known."""
         self._holding.note_leader_epoch(give, offset, leader_epoch)
 
     def leader_epoch_at(self, give: Give, offset: int) -> int | None:
@@ -289,8 +294,8 @@ class Client:
     def go_back(self, give: Give, offset: int, leader_epoch: int | None, now_ms: int) -> list[Output]:
         """Continue at this offset, because the log of the queue lost its messages from there on; commit that at once.
 
-        `leader_epoch`: lower bound of that of all messages from there on, above that of all lost ones; None if not
-        known.
+        `leader_epoch`: lower bound for all messages from there on, above the leader epochs of all lost messages; None
+        if not known.
         """
         silent = self._if_silent(now_ms)
         if silent or not self._holding.go_back(give, offset, leader_epoch):
@@ -298,19 +303,20 @@ class Client:
         return self._commit(now_ms, [give.queue])
 
     def keep(self, give: Give, offset: int | None, new_filters: int) -> None:
-        """Let no commit of this assignment pass an offset, whose message only other members want.
+        """Limit the commits of this assignment to an offset, whose message matches only other members' filters.
 
         Args:
             give: an assignment.
-            offset: None if every message that was read is processed, delivered, or wanted by no member.
-            new_filters: `new_filters` as of the filters by which this was decided. If it has grown since, the call has
-                no effect: another filter may want what was passed over.
+            offset: the limit; None if every message that was read is processed, delivered, or matches no member's
+                filter.
+            new_filters: the value of `new_filters` when the filters were read. If it has grown since, the call has no
+                effect, because skipped messages may match a new filter.
         """
         if new_filters == self.new_filters:
             self._holding.keep(give, offset)
 
     def keep_all(self, give: Give) -> int | None:
-        """Let no commit of this assignment pass what is committed now, until `keep` is called.
+        """Limit the commits of this assignment to its present committed offset, until `keep` is called.
 
         Returns:
             The committed offset; None if reading has not begun, or the assignment has ended.
@@ -321,7 +327,7 @@ class Client:
         """Note that the application has processed all messages of this assignment of a queue below `offset`.
 
         Returns:
-            Whether that counts: the client still has the queue by that assignment, or drains it.
+            Whether it has an effect: the client still has the queue by that assignment, or drains it.
         """
         return self._holding.finish(give, offset)
 
@@ -340,7 +346,7 @@ class Client:
         return [Send(event, now_ms)]
 
     def report(self, text: str, now_ms: int) -> list[Output]:
-        """Answer an operator who asked what the application does; at most `config.MAX_REPORT` characters count."""
+        """Send the report that an operator requested; it is cut to `config.MAX_REPORT` characters."""
         silent = self._if_silent(now_ms)
         if silent or not self._is_in:
             return silent
@@ -353,11 +359,11 @@ class Client:
         return [Send(event, now_ms)]
 
     def commit(self, now_ms: int, queues: Iterable[Queue] | None = None) -> list[Output]:
-        """Commit processed messages of these queues, or of all; nothing is sent if nothing is new."""
+        """Commit processed messages of these queues, or of all; send nothing if no offset is new."""
         return self._if_silent(now_ms) or self._commit(now_ms, queues)
 
     def describe(self, give: Give, offset: int, text: str) -> None:
-        """Commit a text with this offset of an assignment, if that is what is committed."""
+        """Commit a text with this offset of an assignment, if this is the offset that is committed."""
         self._holding.describe(give, offset, text)
 
     def released(self, queues: Iterable[Queue], now_ms: int) -> list[Output]:
@@ -389,16 +395,16 @@ class Client:
         return silent
 
     def committed(self, commit: Commit, sent_ms: int) -> None:
-        """Note that Kafka acknowledged this commit, so it is not repeated. A lost one is covered by the next commit.
+        """Note that Kafka acknowledged this commit, so it is not repeated. The next commit covers a lost one.
 
-        Kafka's acknowledgement may arrive after the coordinator's rejection, which then counts: each commit that was
-        sent before a rejection is repeated.
+        Kafka's acknowledgement may arrive after the coordinator's rejection. Then the rejection prevails: each commit
+        that was sent before a rejection is repeated.
         """
         if commit.instance_id == self.instance_id and sent_ms >= self._doubted_ms:
             self._holding.acknowledge(commit.offsets, commit.epoch)
 
     def on_time(self, now_ms: int) -> list[Output]:
-        """Do the work that is due: drop everything after too long a silence, commit, send a heartbeat."""
+        """Do the work that is due: commit, send a heartbeat, or drop all queues after a session of silence."""
         silent = self._if_silent(now_ms)
         if silent or not self._is_in:
             return silent
@@ -411,10 +417,10 @@ class Client:
         return outputs
 
     def give_up(self) -> list[Output]:
-        """Drop everything, because the inbox cannot be read and a revocation would be missed.
+        """Drop all queues, because the inbox cannot be read and a revocation would be missed.
 
-        An instance without queues ends when the inbox is readable again. A new instance could not receive anything
-        before that either, and a late assignment could give this one queues that have other owners by now.
+        An instance without queues ends only when the inbox is readable again, because a new instance could not receive
+        anything earlier. It must end then, because a late assignment could list queues that have other owners by now.
         """
         if self._is_in and self._holding.queues():
             return self._drop("deaf")
@@ -424,10 +430,10 @@ class Client:
     def start_over(self) -> list[Output]:
         """End the instance, because the inbox has another log: it lost decisions, or was created again.
 
-        The coordinator may have begun without any state too. Then it counts eras, epochs and decisions from 1, and
-        whatever it sends to this instance, such as that it is no member, has a number that was seen already. So the
-        numbers are learned from the new log, of which the caller reads every record. Only a new instance may do that:
-        no earlier decision is about it.
+        The coordinator may have lost its state too. Then it counts eras, epochs and decisions from 1, and each decision
+        for this instance, such as a `fenced`, has a number that was received before. So the numbers are taken from the
+        new log, of which the caller reads every record. This is safe only for a new instance, because no earlier
+        decision is about it.
         """
         self._seen.clear()
         return self._drop("deaf") if self._is_in else []
@@ -445,7 +451,7 @@ class Client:
 
     @property
     def patient_until_ms(self) -> int:
-        """Until when the client acts, by its own clock: it stops before its session ends at the coordinator.
+        """Time until which the client acts, by its own clock: it stops before its session ends at the coordinator.
 
         A longer session timeout counts at once. A shorter one counts from `_stated_ms`, the earliest time at which a
         heartbeat can have stated it. Until then the coordinator counts the longer one from the last heartbeat that it
@@ -458,9 +464,10 @@ class Client:
         return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
 
     def may_hand_out(self, give: Give, now_ms: int) -> bool:
-        """Return whether a message of this assignment may still go to the application; called before each message.
+        """Return whether a message of this assignment may still be delivered; called before each message.
 
-        After a False, the assignment has ended or ends with the next `on_time`, so a withheld message is not lost.
+        After a False, the assignment has ended or ends with the next `on_time`, so a message that is withheld is not
+        lost.
         """
         return self._holding.is_readable(give) and not self._is_silent(now_ms)
 
@@ -477,7 +484,7 @@ class Client:
         return self._holding.readable()
 
     def commits(self) -> dict[Queue, int]:
-        """Return the committed offsets of this client's queues: those assigned with them, and those acknowledged."""
+        """Return the committed offsets of this client's queues, from their assignments and acknowledged commits."""
         return self._holding.commits()
 
     def is_committed(self, queues: Iterable[Queue] | None = None) -> bool:
@@ -489,7 +496,7 @@ class Client:
         return self._holding.processed()
 
     def give_of(self, queue: Queue) -> Give | None:
-        """Return the assignment of a queue that this client has, or drains; None if there is none."""
+        """Return the assignment of a queue that this client reads or drains; None if there is none."""
         return self._holding.give_of(queue)
 
     def draining(self) -> list[Queue]:
@@ -497,7 +504,7 @@ class Client:
         return self._holding.draining()
 
     def last_will(self) -> LastWill | None:
-        """Return what is to be sent if the process ends now; None while there is no instance that could be ended."""
+        """Return the will to execute if the process ends now; None while there is no instance to end."""
         if not self._is_in:
             return None
         queues = self._holding.copies()
@@ -513,15 +520,15 @@ class Client:
 
     @property
     def will_version(self) -> object:
-        """A value that differs when `last_will` would, unless only the progress or `kept` does."""
+        """A value that changes when `last_will` changes, except for its progress and `kept`."""
         return self._life if self._is_in else "", self.epoch, self._holding.changes, self._preferences
 
     def gives(self) -> list[Give]:
-        """Return the assignments of all queues, also of those that drain."""
+        """Return the assignments of all queues, including draining ones."""
         return self._holding.gives()
 
     def progress(self, give: Give) -> tuple[int | None, int | None]:
-        """Return how far an assignment is processed, and the offset that no commit passes, each None if not set."""
+        """Return the processed offset of an assignment, and the limit of its commits, each None if not set."""
         return self._holding.progress(give)
 
     # --- internals ---
@@ -531,7 +538,7 @@ class Client:
         return bool(self.instance_id) and not self._leaving
 
     def _is_mine(self, decision: Assignment | Fenced | Membership) -> bool:
-        """Return whether a decision is about this instance; a client_id may be used in other groups too."""
+        """Return whether a decision is about this instance in this group."""
         return (decision.group_id, decision.client_id, decision.instance_id) == (
             self.group_id,
             self.client_id,
@@ -539,14 +546,14 @@ class Client:
         )
 
     def _is_about_me(self, refusal: Rejected) -> bool:
-        """Return whether a rejection is about an event of this client; a broken record may not name its group."""
+        """Return whether a rejection is about an event of this client, even if the broken record names no group."""
         return refusal.client_id == self.client_id and refusal.group_id in (None, self.group_id)
 
     def _obey(self, assignment: Assignment, now_ms: int) -> list[Output]:
         """Take the queues that the assignment lists and drain all others; send a heartbeat only if something changed.
 
         A coordinator repeats an assignment while heartbeats show other queues than it expects, as during a drain. If
-        repetitions were answered, both would exchange records at network speed.
+        repetitions were answered, coordinator and client would exchange records without a pause.
         """
         self.heartbeat_ms = assignment.heartbeat_ms
         self.revoke_timeout_ms = assignment.revoke_timeout_ms
@@ -611,11 +618,12 @@ class Client:
         ]
 
     def _note(self, refusal: Rejected, now_ms: int) -> list[Output]:
-        """Report a rejection once per rule; repeat commits that no coordinator has accepted.
+        """Report a rejection once per rule; repeat commits that were not accepted.
 
-        A commit may come too early for a coordinator that recovers. Or it is in the former partition of the group,
-        because the number of shards has grown. Then the end of the former instance is repeated too, once: this one
-        would wait for the end of its session otherwise. Likewise if the client_id is in use, because Kafka lost it.
+        A coordinator that recovers may reject a commit that arrives too early. Or the commit was in the group's former
+        partition, because the number of shards has grown. Then the `unregister` of the former instance is repeated too,
+        once, or this instance would wait for the end of that session. It is also repeated if the client_id is in use,
+        because Kafka may have lost the `unregister`.
         """
         again: list[Output] = []
         if refusal.rule in ("partition", "in-use") and self._former is not None and self._is_in:
@@ -671,7 +679,7 @@ class Client:
         return now_ms > self.patient_until_ms
 
     def _if_silent(self, now_ms: int) -> list[Output]:
-        """Drop everything if the coordinator may have evicted this instance; checked before any other work."""
+        """Drop all queues if the coordinator may have evicted this instance; checked before any other work."""
         return self._drop("silent") if self._is_in and self._is_silent(now_ms) else []
 
     def _drop(self, reason: DropReason, by: str = "") -> list[Output]:

@@ -38,16 +38,16 @@ class Give(Struct, frozen=True):
 
 
 class Take(Struct, frozen=True):
-    """Read these queues no more; when the messages that were handed out are `done`, call `Client.released`.
+    """Stop reading these queues; call `Client.released` when their delivered messages are `done`.
 
-    `Client.may_handle` says which others may still be handed out.
+    `Client.may_handle` tells which other messages may still be delivered.
     """
 
     queues: tuple[Queue, ...]
 
 
 class Dropped(Struct, frozen=True):
-    """The instance ended, and its queues may have other owners: drain nothing and report nothing."""
+    """The instance has ended, and its queues may have other owners: do not drain or commit them."""
 
     queues: tuple[Queue, ...]
     reason: DropReason
@@ -57,7 +57,7 @@ class Dropped(Struct, frozen=True):
 
     @property
     def comes_back(self) -> bool:
-        """Whether to call `Client.join` with a new instance_id; if ``idle``, once the application reads again.
+        """Whether to call `Client.join` with a new instance_id; if ``idle``, when the application reads again.
 
         Otherwise report the end to the application.
         """
@@ -77,7 +77,7 @@ class PauseChanged(Struct, frozen=True):
 
 
 class Inspected(Struct, frozen=True):
-    """An operator asks what the application does: answer with `Client.report`."""
+    """An operator has requested a report of what the application does: answer with `Client.report`."""
 
 
 class EventRefused(Struct, frozen=True):

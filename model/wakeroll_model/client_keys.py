@@ -1,8 +1,8 @@
-"""Keys of clients: the events of a group that a key covers count only if a client has signed them with such a key.
+"""Keys of clients: events of a group that a key covers take effect only if they are signed with such a key.
 
 So clients that do not trust each other can share the control topics. A group that no key covers needs no signatures.
-Copies of signed records are not recognized here: an event of a client names its instance and its epoch, so the machines
-recognize what is outdated, and only trusted roles may read the control topics, from which copies could be made.
+Copies of signed records are not detected here. An event of a client names its instance and its epoch, so the machines
+recognize an outdated copy; and only trusted roles may read the control topics, from which copies could be made.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,8 @@ FROM_CLIENTS: frozenset[type[Event]] = frozenset({Heartbeat, Unregister, Commit,
 _ANY_PARTITION = ""
 """The key of a record already determines its partition."""
 _NEVER = 2**63 - 1
-"""`until` of a client's signature: no client knows the end of the partition, and copies do no harm."""
+"""`until` of a client's signature: it never expires, because clients do not query the end of the partition and copies
+do no harm."""
 
 
 class ClientKey(Struct, frozen=True):
@@ -45,7 +46,7 @@ class ClientKey(Struct, frozen=True):
         return f"ClientKey({self.key_id!r}, {self.groups!r})"
 
     def __rich_repr__(self) -> list[tuple[str, str]]:
-        """Return the same for rich, which would otherwise print every field."""
+        """Return the same fields for rich, which would otherwise print the secret too."""
         return [("key_id", self.key_id), ("groups", self.groups)]
 
 
@@ -53,7 +54,7 @@ class ClientSigner:
     """Signs the events of one client, for one thread at a time."""
 
     def __init__(self, key: ClientKey, name: str) -> None:
-        """Begin with count 0; `name` is 16 random hex digits, by which its records can be told from others."""
+        """Begin with count 0; `name` is 16 random hex digits that identify its records."""
         self._key = key
         self._name = name
         self._count = 0

@@ -1,4 +1,4 @@
-"""The queues that a client has: which may be read, which drain, and which offsets can be committed."""
+"""The queues of a client: readable ones, draining ones, and the offsets that can be committed."""
 
 from collections.abc import Callable, Container, Iterable, Set
 
@@ -19,17 +19,17 @@ class ClientQueue(Struct):
     assigned_epoch: int = field(name="given")
     """The newest epoch in which the queue is known to be assigned."""
     acknowledged: int | None
-    """The committed offset; None if this client knows of none."""
+    """The committed offset; None if this client has received none."""
     draining: bool = False
     following: AssignedQueue | None = None
     """The next assignment of the queue, which begins when it is drained; None if there is none."""
     refiltered: bool = False
     """Whether it drains because the client's filter has changed: it stays assigned, and is given with the new one."""
     outdated: bool = False
-    """Whether the queue was assigned again, even if that was revoked since: progress of this assignment is not
+    """Whether the queue was assigned again, even if the new assignment was revoked since: progress of this one is not
     committed."""
     least: int | None = None
-    """The offset to commit in any case: the first offset, or one committed since; None until reading began."""
+    """Lower bound of the offset to commit: the first offset, or one committed since; None until reading began."""
     done: int | None = None
     """The application has processed all messages below this offset; None until reading began."""
     leader_epochs: list[tuple[int, int | None]] = []
@@ -38,13 +38,14 @@ class ClientQueue(Struct):
     since_epoch: int | None = None
     """Acknowledged commits count from this leader epoch on, because the log lost its tail; None if it has not."""
     lost_end: int | None = None
-    """Commits up to this offset are repeated, because the log lost its tail there and no leader epoch tells the
+    """Commits up to this offset are repeated, because the log lost its tail there and no leader epoch shows that to the
     coordinator; None if there is no need."""
 
     kept: int | None = None
-    """Offset of the first message that only other members want: no commit passes it; None if there is none."""
+    """Limit of commits: offset of the first message that matches only other members' filters; None if there is none."""
     ahead: tuple[Ahead, ...] = ()
-    """Progress beyond the committed offset, by filter: as assigned, or as acknowledged since."""
+    """Progress beyond the committed offset, by filter, from the assignment or from a commit that was acknowledged
+    since."""
 
     def leader_epoch_at(self, offset: int) -> int | None:
         """Return the leader epoch of the message before an offset; None if not known."""
@@ -72,16 +73,17 @@ class Holding:
         """Begin with copies of these queues."""
         self._held: dict[Queue, ClientQueue] = {queue.give.queue: structs.replace(queue) for queue in queues}
         self._texts: dict[Queue, tuple[Give, int, str]] = {}
-        """Texts that the application commits, each with the offset that it belongs to. A last will has none."""
+        """Texts that the application commits, each with its offset. A last will has no texts."""
         self._left: dict[Queue, int] = {}
-        """Where queues go on that this client has read and has no more, if it is assigned them without an offset."""
+        """Where to continue in queues that this client has read earlier, if they are assigned again without an
+        offset."""
         self.changes = 0
-        """Number of changes so far, besides those of `finish` and `keep`."""
+        """Number of changes so far, except those by `finish` and `keep`."""
 
     # --- queries ---
 
     def queues(self) -> list[Queue]:
-        """Return all queues, sorted, with the draining ones."""
+        """Return all queues, including draining ones, sorted."""
         return sorted(self._held)
 
     def gives(self) -> list[Give]:
@@ -89,7 +91,7 @@ class Holding:
         return [held.give for held in self._held.values()]
 
     def copies(self) -> tuple[ClientQueue, ...]:
-        """Return copies of the queues, which later changes leave as they are."""
+        """Return copies of the queues, which later changes do not affect."""
         return tuple(structs.replace(held, leader_epochs=held.leader_epochs.copy()) for held in self._held.values())
 
     def readable(self) -> dict[Queue, Give]:
@@ -124,13 +126,14 @@ class Holding:
         return self._by(give) is not None
 
     def commits(self) -> dict[Queue, int]:
-        """Return the committed offsets of the queues, as far as this client knows them."""
+        """Return the committed offsets of the queues, as far as this client has received them."""
         return {queue: held.acknowledged for queue, held in self._held.items() if held.acknowledged is not None}
 
     def news(self, queues: Iterable[Queue] | None = None, *, starts_only: bool = False) -> list[CommittedOffset]:
         """Return the offsets of these queues, or of all, that could be committed, sorted.
 
-        A queue that was assigned again has none: its new start counts, not the progress of the old assignment.
+        A queue that was assigned again is left out: it continues at its new start, whatever the progress of the old
+        assignment.
         """
         news, room = [], config.MAX_AHEAD_SENT_BYTES
         for queue in self._held if queues is None else self._held.keys() & set(queues):
@@ -218,8 +221,9 @@ class Holding:
 
         `is_committed`: whether the coordinator is known to have the offset that it starts at.
 
-        A coordinator that was away decides in the order of its log. It may take a queue and assign it again before it
-        reads that this client has begun it; then it has no offset, and ``last`` would skip what came in between.
+        A coordinator that was down decides in the order of its log. It may revoke a queue and assign it again before it
+        reads this client's first commit for it. Then the assignment has no offset, and ``last`` would skip the messages
+        that arrived in between.
         """
         self.changes += 1
         start, left = assigned.start, self._left.pop(assigned.queue, None)
@@ -237,11 +241,11 @@ class Holding:
         """Remove these queues.
 
         Args:
-            queues: some that the client has.
-            starts_only: what is processed counts only if it was committed.
+            queues: queues that the client has.
+            starts_only: whether to continue later at the committed offsets, without the progress beyond them.
 
         Returns:
-            Those that are assigned again, and those that go on with another filter.
+            The queues that are assigned again, and those that continue with another filter.
         """
         self.changes += 1
         removed = [self._held.pop(queue) for queue in queues]
@@ -273,7 +277,7 @@ class Holding:
         return queues
 
     def forget_left(self, subscribed: Container[str]) -> None:
-        """Begin queues of topics that are not subscribed as if this client had never read them."""
+        """Forget where to continue in queues of topics that are not subscribed any more."""
         self._left = {queue: offset for queue, offset in self._left.items() if queue.topic in subscribed}
 
     # --- progress ---
@@ -300,10 +304,10 @@ class Holding:
         return None if held is None else held.leader_epoch_at(offset)
 
     def go_back(self, give: Give, offset: int, leader_epoch: int | None) -> bool:
-        """Note that the log lost its tail from this offset on; return whether messages behind it had been processed.
+        """Note that the log lost its tail from this offset on; return whether later messages had been processed.
 
-        They are gone, and the log has other ones at their offsets, of this leader epoch or a later one: it is above
-        that of the last lost message. With it the commit that goes back differs from all earlier ones. None: not known.
+        The log has other messages at their offsets now. `leader_epoch` is a lower bound of their leader epochs, above
+        that of the last lost message; None: not known. By it, the commit that goes back differs from all earlier ones.
         """
         self.changes += 1
         held = self._by(give)
@@ -325,14 +329,14 @@ class Holding:
         return True
 
     def repeat_lost_commits(self) -> None:
-        """Repeat commits that the coordinator accepts only once it knows that the log lost its tail."""
+        """Repeat commits that the coordinator accepts only after it has received that the log lost its tail."""
         self.changes += 1
         for held in self._held.values():
             if held.lost_end is not None:
                 held.acknowledged = None
 
     def finish(self, give: Give, offset: int) -> bool:
-        """Note that all messages below are processed; return whether the client still has this assignment."""
+        """Note that all messages below an offset are processed; return whether the client still has this assignment."""
         held = self._by(give)
         if held is None:
             return False
@@ -342,8 +346,8 @@ class Holding:
     def find(self, give: Give) -> ClientQueue | None:
         """Return the queue that the client has by this assignment; None if it has ended.
 
-        For a caller that notes the progress of each message in `ClientQueue.done`, as `finish` does. When the
-        assignment has ended, that has no effect any more.
+        The caller may write the progress of each message to `ClientQueue.done`, as `finish` does. After the assignment
+        has ended, this has no effect.
         """
         return self._by(give)
 
@@ -352,13 +356,13 @@ class Holding:
         self._texts[give.queue] = give, offset, text
 
     def keep(self, give: Give, offset: int | None) -> None:
-        """Let no commit of this assignment pass an offset; None: all that was read may be passed."""
+        """Limit the commits of this assignment to an offset; None: no limit."""
         held = self._by(give)
         if held is not None:
             held.kept = offset
 
     def keep_all(self, give: Give) -> int | None:
-        """Let no commit pass the offset that is committed now; return it, or None if there is none."""
+        """Limit the commits of this assignment to its present committed offset; return it, None if there is none."""
         held = self._by(give)
         if held is None or held.least is None:
             return None
@@ -366,7 +370,7 @@ class Holding:
         return held.kept
 
     def keep_committed(self, topics: Set[str] | None) -> None:
-        """Let no commit of queues of these topics, or of any, pass what is committed now, also of draining queues."""
+        """Limit the commits of all queues of these topics, or of all topics, to the present committed offsets."""
         self.changes += 1
         for queue, held in self._held.items():
             # Messages of a retry topic are delivered whatever the filter.
@@ -388,7 +392,7 @@ class Holding:
                 held.ahead = offsets_by_filter.merged(held.ahead, entry.ahead, held.acknowledged)
 
     def forget_acknowledged(self, *, readable_only: bool = False) -> None:
-        """Treat no offset as committed any more."""
+        """Treat all offsets as not committed."""
         self.changes += 1
         for held in self._held.values():
             if not (readable_only and held.draining):
@@ -406,6 +410,6 @@ def _is_before(leader_epoch: int | None, since: int | None) -> bool:
 
 
 def _from(leader_epochs: list[tuple[int, int | None]], offset: int) -> list[tuple[int, int | None]]:
-    """Leave out the entries that no commit behind this offset needs."""
+    """Leave out the entries that no commit after this offset needs."""
     passed = sum(1 for begin, _ in leader_epochs if begin < offset)
     return leader_epochs[max(passed - 1, 0) :]

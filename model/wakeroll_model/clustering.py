@@ -31,12 +31,12 @@ def no_room(turn: Turn, topics: Collection[str]) -> str:
 
 
 def concerned(trigger: Trigger) -> Outcome:
-    """Request a new target: the others share the queues of a member that leaves, and give some to one that joins."""
+    """Request a new target, in which all members share the queues of one that left, or share with one that joined."""
     return Outcome(triggers=(trigger,))
 
 
 def join(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
-    """Give a new member the queues that it claims after a loss of state; all others come by the next target."""
+    """Assign a new member the queues that it claims after a loss of state; the next target assigns all others."""
     return claims.accept(turn, beat, member, target_stands=False)
 
 
@@ -87,7 +87,7 @@ def committer(group: Group, client_id: str, queue: Queue) -> str | None:
 
 
 def is_known(group: Group, client_id: str) -> bool:
-    """Return True: the offsets are the group's."""
+    """Return True: the group has one offset per queue, whoever commits."""
     return True
 
 
@@ -134,13 +134,13 @@ def has_offset(group: Group, queue: Queue) -> bool:
 
 
 def delete_offset(turn: Turn, queue: Queue, why: str, by: str) -> None:
-    """Delete the offset of the group; of a whole queue, those of its slices too."""
+    """Delete the offset of the group; for a whole queue, those of its slices too."""
     for one in slicing.with_offsets(turn.group, queue):
         clustering_offsets.delete(turn, one, why, by)
 
 
 def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset[str]:
-    """Set the offset of the group; of a whole queue, those of its slices. Return the owners to tell."""
+    """Set the offset of the group; for a whole queue, those of its slices. Return the owners to notify."""
     if queue.slices > 1:
         slicing.adopt(turn, queue, commits=True)  # the other slices keep their offsets
     owners: set[str] = set()

@@ -35,7 +35,7 @@ def start(group: Group, client_id: str, queue: Queue) -> Start:
 
 
 def note_added(group: Group, target: Target) -> None:
-    """Remember queues that a new target adds to a topic consumed before: they start at their first message."""
+    """Remember queues that a new target adds to a topic that was consumed before: they start at their first message."""
     topics = {queue.topic for queue in target.owners}
     consumed = frozenset(group.consumed)
     for queue in target.owners:
@@ -107,7 +107,7 @@ def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str, leader_epoch
 
 
 def delete(turn: Turn, queue: Queue, why: str, by: str) -> None:
-    """Delete the offset of a queue that nobody owns, if it has one: its next owner starts by its consume_from."""
+    """Delete the offset of a queue without an owner, if it has one: its next owner starts by its consume_from."""
     group = turn.group
     offset = group.offsets.pop(queue, None)
     if offset is None:

@@ -1,4 +1,4 @@
-"""Committed offsets: commits, which only the owner of a queue can make and which never go back, and resets."""
+"""Committed offsets: commits, which only the owner of a queue can make and which never decrease, and resets."""
 
 from msgspec import UNSET
 
@@ -21,12 +21,12 @@ from wakeroll_model.turn import NOTHING, Outcome, Turn, sending
 
 
 def commit(turn: Turn, event: Commit) -> None:
-    """Accept commits for queues that the client owns, with revoked ones, if the commit's epoch is not too low.
+    """Accept commits for queues that the client owns, including revoked ones, if the commit's epoch is not too low.
 
-    It must not be below the epoch of the queue's assignment. Kafka has the same rule, one epoch per partition: a commit
-    for a queue that its owner kept stays valid in later epochs. Invalid commits are rejected, queue by queue, in one
-    decision. An offset that is not above the committed one is ignored, unless the log has lost its tail. Its progress
-    for a filter counts.
+    The epoch must not be below that of the queue's assignment. Kafka has the same rule, one epoch per partition: a
+    commit for a queue that its owner kept stays valid in later epochs. Invalid commits are rejected, queue by queue, in
+    one decision. An offset that is not above the committed one is ignored, unless the log has lost its tail; the
+    progress by filter in it still counts.
     """
     group = turn.group
     bad = []
@@ -125,7 +125,7 @@ def begin_epoch(turn: Turn, trigger: Trigger, queues: int, note: str) -> None:
 
 
 def _unknown(turn: Turn, event: Reset) -> str:
-    """Return which queue of a reset does not exist; empty if all exist."""
+    """Return the sentence that a queue of a reset does not exist; empty if all exist."""
     for entry in event.offsets:
         if turn.routes.lacks(entry.queue):
             count = len(turn.routes.queues(entry.queue.topic) or ())

@@ -25,14 +25,15 @@ GRACE_MS = 15_000
 GRACE_EVERY_MS = 60_000
 """Shortest time from the end of one grace to the next, ms, so that a slow observer does not stop expiry."""
 METADATA_MS = 300_000
-"""How long a client of Kafka may take to learn of new partitions, ms: default of `topic.metadata.refresh.interval.ms`
-of librdkafka and of `metadata.max.age.ms` of the Java clients."""
+"""How long a client of Kafka may take to receive metadata of new partitions, ms: default of
+`topic.metadata.refresh.interval.ms` of librdkafka and of `metadata.max.age.ms` of the Java clients."""
 MAX_OBSERVERS = 16
-"""Observers whose uptime a shard remembers; the one that was silent for longest is forgotten first."""
+"""Maximum number of observers whose uptime a shard remembers; the one that was silent for longest is forgotten
+first."""
 CLIENT_MARGIN_MS = LONGEST_STEP_MS + SLACK_MS
-"""A client stops this long before its session ends, ms: by so much its heartbeat may be older than it counts. The
-heartbeat may arrive just before a tick that was SLACK_MS late and counts for LONGEST_STEP_MS, with no progress of the
-log's clock in between."""
+"""A client stops this long before its session ends, ms: its heartbeat may be older by this time than the shard's clock
+shows. The heartbeat may arrive just before a tick that was SLACK_MS late and counts for LONGEST_STEP_MS, although the
+log's clock did not advance in between."""
 
 # --- a group's settings, until `configure` changes them ---
 HEARTBEAT_MS = 10_000
@@ -46,7 +47,7 @@ REVOKE_TIMEOUT_MS = 30_000
 COMMIT_INTERVAL_MS = 5_000
 """Default of Kafka's auto.commit.interval.ms: after a crash at most the messages of this time are repeated."""
 MAX_MEMBERS = 5_000
-"""Largest number of members, more joins are rejected; the largest group whose rebalance has been measured."""
+"""Maximum number of members; further joins are rejected. It is the largest group whose rebalance has been measured."""
 MIN_SESSION_MS = 2 * CLIENT_MARGIN_MS
 """Shortest session timeout, ms; Kafka's group.min.session.timeout.ms is 6 s, but its broker has a clock of its own."""
 MAX_SESSION_MS = 1_800_000
@@ -62,8 +63,8 @@ PROFILES: Mapping[str, Mapping[str, str | int]] = {
     },
     "rocketmq": {"handover": "eager", "heartbeat_ms": 30_000, "session_timeout_ms": 120_000},
 }
-"""Name -> several settings. RocketMQ's clients send a heartbeat every 30 s, its broker's channelExpiredTimeout is 120
-s, and a new owner does not wait for a queue's old owner."""
+"""Name -> the settings of that profile. RocketMQ's clients send a heartbeat every 30 s, its broker's
+channelExpiredTimeout is 120 s, and a new owner does not wait for a queue's old owner."""
 
 # --- locks, by RocketMQ's protocol ---
 LOCK_MS = 60_000
@@ -73,8 +74,8 @@ LOCK_MS = 60_000
 ENDED_MS = MAX_SESSION_MS
 """An ended instance is remembered for this long after its last record, ms: a record may be late by a session."""
 LAGGING_SESSIONS = 2
-"""A member that could receive its assignment for this many sessions and did not is evicted; its client notices
-earlier."""
+"""A member that did not receive its assignment for this many sessions, although it could have, is evicted; its client
+detects the lag earlier."""
 EVIDENCE_ROUNDS = 3
 """An assignment counts as published when a member has shown a round this far above that of the assignment. With n
 coordinators, n + 1 rounds prove it, even if each of them died in the middle of a batch; see docs/decisions/0023. Each
@@ -83,9 +84,9 @@ WAITING_MS = 2 * HEARTBEAT_MS
 """A waiting instance counts as alive for this long after its last heartbeat, ms; it always uses the default
 interval."""
 MAX_RIVALS = 4
-"""Remembered instances that wait for one client_id; those that came first are kept."""
+"""Maximum number of remembered instances that wait for one client_id; the first ones are kept."""
 DUPLICATE_EVERY_MS = 300_000
-"""A duplicate client_id is reported at most once in this time, ms."""
+"""Minimum time between two reports of a duplicate client_id, ms."""
 FORGET_MS = 7 * 24 * 3_600_000
 """Default of `forget_after_ms`: that of Kafka's offsets.retention.minutes, ms."""
 ERA_EPOCHS = 2**32
@@ -96,7 +97,7 @@ ABSENT_ROUTE_MS = 60_000
 """The route of a topic without queues is forgotten if no observer repeated it for this long (ms; they repeat it every
 30 s) and no group of the shard subscribes it: the topic may exist by now."""
 GONE_TOPIC_MS = 3_600_000
-"""State of a deleted topic is forgotten after this, ms: longer than any restart of its brokers."""
+"""State of a deleted topic is forgotten after this time, ms, which is longer than any restart of its brokers."""
 MAX_FILTERS = 8
 """Maximum different filters of a topic whose messages and offsets are kept apart; further ones count as ``*``: then
 messages are kept, and delivered again, rather than lost."""
@@ -110,13 +111,13 @@ MAX_AHEAD_BYTES = 1_048_576
 MAX_AHEAD_SENT_BYTES = 65_536
 """Maximum bytes of offsets by filter in an assignment or in a commit, as JSON."""
 LAST_RESETS = 16
-"""Remembered request ids of an operator per group: a repeated request has no effect."""
+"""Number of remembered request ids of operators per group: a repeated request has no effect."""
 MAX_KICKS = 100
-"""Clients of a group that are kicked, or kept out, at the same time."""
+"""Maximum number of clients of a group that are kicked, or kept out, at the same time."""
 MAX_KEEP_OUT_MS = 24 * 3_600_000
 """A kicked client is kept out for at most this long, ms."""
 MAX_CAUSES = 16
-"""Causes listed in one `rebalance`; a burst of a thousand joins need not list them all."""
+"""Maximum number of causes listed in one `rebalance`; a burst of a thousand joins need not list them all."""
 
 # --- long polling ---
 PULL_TIMEOUT_MS = 20_000
@@ -143,17 +144,19 @@ FILTER_CHARACTERS = 32
 MAX_TOLD = 64
 """Maximum arrivals of a queue that a producer sends together; beyond this it describes the messages in less detail."""
 MAX_FILTERS_KEPT = 4 * 1024 * 1024
-"""Characters of the expressions that a process keeps parsed, at 30 bytes each: those of four full shards."""
+"""Maximum number of characters of the expressions that a process keeps parsed, at 30 bytes each: as many as four full
+shards have."""
 
 # --- signed records ---
 SIGNED_FOR = {"operator": 100_000, "observer": 1_000_000}
-"""Role -> number of records above the end known to the signer from which on a signature is void. An operator queries
-the end just before; the observer's value may be a minute old, or as old as an outage."""
+"""Role -> number of records after the signer's known end of the partition at which its signature expires. An operator
+queries the end just before; the observer's value may be a minute old, or as old as an outage."""
 MAX_SIGNERS = 256
-"""Signers of one role that a shard remembers: each process of an operator is one, an observer has two or three."""
+"""Maximum number of signers of one role that a shard remembers: each process of an operator is one, an observer has two
+or three."""
 
 MAX_KEYS = 1_000
-"""Keys on record: each tenant has one or two, each role of the deployment a few."""
+"""Maximum number of keys on record: each tenant has one or two, each role of the deployment a few."""
 
 # --- bounds of an event ---
 MAX_TOPICS = 1_000
@@ -161,7 +164,7 @@ MAX_TOPICS = 1_000
 MAX_PATTERN = 1_024
 """Maximum characters of a pattern of topics; an observer evaluates it in a time that grows with its length alone."""
 UNUSED_PATTERNS = 8
-"""Patterns that no member of a group has any more and whose topics it remembers: members may return to one."""
+"""Maximum number of unused patterns whose topics a group remembers, because members may use one again."""
 MAX_SLICED_TOPICS = 100
 """Maximum topics of a group that are cut into slices."""
 MAX_QUEUES = 32_768
@@ -189,9 +192,9 @@ MAX_DEPTH = 32
 """Deepest nesting of brackets; an event needs six. It is so far below the stack's limit that no answer depends on the
 stack."""
 RETRY_MS = 60_000
-"""A group whose tick failed inside the machine gets its next tick after this, ms."""
+"""Pause before the next tick of a group whose tick failed inside the machine, ms."""
 MAX_RAW_BYTES = 4_096
-"""Bytes of a rejected record that are kept."""
+"""Maximum number of bytes of a rejected record that are kept."""
 MAX_DETAIL = 500
 """Maximum characters of a rejection's detail."""
 
@@ -206,11 +209,11 @@ MAX_SHARE_BYTES = 7 * 512 * 1024
 """Room in an assignment for the queues of one client, bytes: 24,000 queues whose topic's name has 10 characters. This
 is less than MAX_QUEUES, so a client can list in a heartbeat all queues that it was assigned."""
 MAX_CLAIMS = 256
-"""Queues listed in `revoke` that the client claims and does not own."""
+"""Maximum number of queues in `revoke` that the client claims and does not own."""
 MAX_UNASSIGNED = 256
-"""Queues listed in `unassigned` of a `rebalance`; `unassigned_count` counts all."""
+"""Maximum number of queues listed in `unassigned` of a `rebalance`; `unassigned_count` counts all."""
 MAX_NOTES = 64
-"""Notes in one `rebalance`."""
+"""Maximum number of notes in one `rebalance`."""
 MAX_ANSWERS = 1_000_000
 """Maximum queues in one answer of a strategy, repetitions counted: 1,000 clients with 1,000 queues each take 0.1 s."""
 MAX_PARAM_VALUES = 1_000_000
@@ -314,7 +317,7 @@ DEFAULT_LIMITS = Limits()
 
 # --- topics ---
 CONTROL_PARTITIONS = 4
-"""Shards on one machine: each costs about 0.7 ms of Python and one Kafka read per batch."""
+"""Default number of shards on one machine: each costs about 0.7 ms of Python and one Kafka read per batch."""
 INBOX_PARTITIONS = 16
 MAX_RECORD_BYTES = 8 * 1024 * 1024
 
@@ -325,36 +328,38 @@ store accepts at most 2 GiB per value."""
 
 # --- retention of the ledger's tables, by the log's time, at least ---
 KEEP_EVENTS_MS = 30 * 24 * 3_600_000
-"""Retention of events, ms. A month can be replayed, because people ask about an incident weeks later. With ticks and
+"""Retention of events, ms. A month can be replayed, because incidents are often examined weeks later. With ticks and
 heartbeats this is the largest table."""
 KEEP_DECISIONS_MS = 90 * 24 * 3_600_000
-"""Retention of decisions, ms; longer than that of events: a decision is small and explains itself."""
+"""Retention of decisions, ms; longer than that of events, because a decision is small and can be understood without
+them."""
 KEEP_SNAPSHOTS = 3
-"""Newest snapshots of each shard that are kept, however old they are: if one is damaged, the next start uses the one
-before it."""
+"""Number of the newest snapshots of each shard that are kept, however old they are: if one is damaged, the next start
+uses the one before it."""
 KEEP_SNAPSHOTS_MS = 24 * 3_600_000
 """All snapshots are kept for this long, ms, and after that the last one of each day, and the last one of each
 `SNAPSHOT_SPAN` records of a shard: a replay starts from the nearest one."""
 SNAPSHOT_SPAN = 250_000
-"""Records of a shard that older snapshots are apart, at most: an earlier moment takes some seconds, and the snapshots a
-fraction of the room of the records, even if a shard has thousands of members."""
+"""Maximum number of records of a shard between two older snapshots. So an earlier moment is computed in some seconds,
+and snapshots take a fraction of the records' space, even if a shard has thousands of members."""
 SNAPSHOT_RECORDS = 50_000
-"""Records between two snapshots. A reader of the state applies those since a snapshot, and those of the seconds until
-it was in its table: 2 to 15 us for a heartbeat that changes nothing, 20 to 30 us for a record that does."""
+"""Records between two snapshots. A reader of the state applies the records since a snapshot, and those of the seconds
+before it was in its table: 2 to 15 us for a heartbeat that changes nothing, 20 to 30 us for a record that does."""
 KEEP_VERSIONS_MS = 3_600_000
 """Time that a version of a table stays readable after the next one, ms. With a commit every 5 s, the log of an hour has
 3,000 files, and each append lists them all. With a day's files an append takes some seconds instead of 0.7 s."""
 KEEP_RESULTS_MS = 30 * 24 * 3_600_000
-"""Retention of the stored results of `check` and of replaced checkpoints, ms: as long as events, whose check they
-were."""
+"""Retention of the stored results of `check` and of replaced checkpoints, ms: the same as of events, because they are
+about these."""
 UPKEEP_MS = 600_000
 """Interval of maintenance, ms. To compact 120 files into one costs as much as seven appends, and 20 files hardly
 less."""
 
 # --- several coordinators ---
 LEASE_MS = 10_000
-"""Duration of a lease, ms. A standby takes over after it; a holder that the brokers do not hear for so long stops."""
+"""Duration of a lease, ms. A standby takes over after this time; a holder whose renewals do not reach the brokers for
+so long stops."""
 REPLICA_OVERLAP_MS = 150_000
-"""A new replica publishes the decisions of the last such time again, ms. Kafka's producer gives up a record after two
-minutes: of what was published earlier, the copies in the inbox were published too, or their batch failed and is
+"""A new replica publishes the decisions of this last period again, ms. Kafka's producer drops a record after two
+minutes. So for decisions before this period, the copies in the inbox were published too, or their batch failed and is
 repeated."""

@@ -1,6 +1,6 @@
 """Conflicts: members whose settings differ from those of the oldest member, and processes with the same client_id.
 
-The oldest one has a conflict too if there is no such strategy as it wants: from feature level 3 on.
+From feature level 3 on, the oldest member has a conflict too if its strategy does not exist.
 
 No conflict splits the group: subscriptions count for each member, and the oldest member's strategy for all. In RocketMQ
 each of these conflicts loses messages, and is very hard to find (its #351, #7717, #667).
@@ -15,7 +15,7 @@ from wakeroll_model.retry_topics import retry_topic_of
 from wakeroll_model.turn import Turn
 
 SHOWN = 5
-"""Topics that a sentence names at most."""
+"""Maximum number of topics that a sentence names."""
 
 
 def review(turn: Turn, client_id: str) -> None:
@@ -88,7 +88,7 @@ def _without_slices(turn: Turn, client_id: str, member: Member) -> Iterator[str]
 
 
 def _sliced_by(slice_by: str) -> str:
-    """Return by what a member cuts partitions, in words."""
+    """Describe the key by which a member cuts partitions."""
     kind, _, name = slice_by.partition(":")
     return f"the {kind} {name}" if name else "the key"
 
@@ -104,7 +104,7 @@ def _joined(differences: Iterable[str]) -> str:
 
 
 def _differences(turn: Turn, member: Member) -> Iterator[str]:
-    """Yield how a member's settings differ from the oldest one's, which the group uses.
+    """Yield the differences between a member's settings and those of the oldest member, which the group uses.
 
     The cost grows with the member's own subscriptions.
     """

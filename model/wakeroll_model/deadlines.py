@@ -1,4 +1,4 @@
-"""Deadlines: which entities a tick must look at; the cost depends on the number of due entities, not on that of all."""
+"""Deadlines of entities. The cost of a tick depends on the number of due entities, and not on that of all entities."""
 
 from heapq import heapify, heappop, heappush
 

@@ -1,8 +1,8 @@
-"""The rules of the decisions, each as an object that gets the decisions one by one, in the order of a shard (seq).
+"""The rules of the decisions, each as an object that receives the decisions one by one, in the order of a shard (seq).
 
-An object keeps what is open (the owners of queues, the newest assignments, the answers that count), and no decision
-that is settled. So its memory grows with the groups, and not with the length of their history.
-`wakeroll_model.invariants` asks the same rules about whole lists.
+An object keeps only the present state (owners of queues, newest assignments, answers that are remembered), and no
+earlier decisions. So its memory grows with the groups, and not with the length of their history.
+`wakeroll_model.invariants` applies the same rules to whole lists.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +38,7 @@ class Violation(NamedTuple):
     """A broken rule."""
 
     group_id: str | None
-    """The group whose decisions break it; None if the rule is about the decisions of a shard."""
+    """The group whose decisions break the rule; None if the rule is about all decisions of a shard."""
     says: str
     """The violation as a sentence."""
 
@@ -57,13 +57,13 @@ class DecisionRule(ABC):
 
     @abstractmethod
     def broken_by(self, decision: AnyDecision) -> Iterable[Violation]:
-        """Take the next decision, and return what it breaks.
+        """Process the next decision, and return the violations that it causes.
 
-        The caller reads all of it before it passes another decision.
+        The caller reads all of them before it passes another decision.
         """
 
     def broken_at_end(self) -> Iterable[Violation]:
-        """Return what is broken after the last decision."""
+        """Return the violations that remain after the last decision."""
         return ()
 
 
@@ -77,7 +77,7 @@ class NumberingRule(DecisionRule):
         """Shard -> seq of its last decision, and offset of the record that caused it."""
 
     def broken_by(self, decision: AnyDecision) -> Sequence[Violation]:
-        """Take the next decision: see `DecisionRule.broken_by`."""
+        """Process the next decision: see `DecisionRule.broken_by`."""
         seq, offset = decision.seq, decision.cause.offset
         before = self._last.get(decision.shard)
         self._last[decision.shard] = seq, offset
@@ -104,7 +104,7 @@ class EpochRule(DecisionRule):
         self._newest: dict[str, int] = {}
 
     def broken_by(self, decision: AnyDecision) -> Sequence[Violation]:
-        """Take the next decision: see `DecisionRule.broken_by`."""
+        """Process the next decision: see `DecisionRule.broken_by`."""
         if not isinstance(decision, Assignment | Membership | Rebalance | Handover):
             return ()
         group_id, epoch = decision.group_id, self._newest.get(decision.group_id, 0)
@@ -133,11 +133,12 @@ class OwnershipRule(DecisionRule):
 
     - The `from` of a hand-over is the queue's owner, or its last one if it is free.
     - A hand-over changes something: a free queue is assigned, an owned one is freed or passed on. A free queue may be
-      `cut`, once: other slices have its messages, and it never had an owner if it comes back.
+      `cut`, once: other slices have its messages then, and if it exists again later, it begins without a former owner.
     - An assignment lists the queues that its client owns, with the epochs of their hand-overs; others are in `revoke`.
     - A reset assigns the queue to its owner again, in its own epoch.
     - No two slices that have messages in common have owners.
-    - A commit is the owner's, made in the epoch of the queue's assignment or a later one; also one that goes back.
+    - A commit comes from the owner, in the epoch of the queue's assignment or a later one; so does a commit that moves
+      back.
     """
 
     def __init__(self, whole: bool = True) -> None:
@@ -145,11 +146,11 @@ class OwnershipRule(DecisionRule):
         super().__init__(whole)
         self._groups: dict[str, dict[Queue, _LastHandover]] = {}
         self._numbers: dict[tuple[str, Queue], set[int]] = {}
-        """Group and whole queue -> the numbers of slices that it has had; only of queues that were cut."""
+        """Group and whole queue -> the numbers of slices that the queue has had; only for queues that were cut."""
         self._eras: dict[str, str] = {}
 
     def broken_by(self, decision: AnyDecision) -> Iterator[Violation]:
-        """Take the next decision: see `DecisionRule.broken_by`."""
+        """Process the next decision: see `DecisionRule.broken_by`."""
         groups, whole = self._groups, self._whole
         if _begins_era(decision, self._eras):
             groups.pop(str(decision.group_id), None)
@@ -219,12 +220,12 @@ class RevocationRule(DecisionRule):
         self._owners: dict[str, dict[Queue, str | None]] = {}
         self._went: set[tuple[str, str, str]] = set()
         self._changed: dict[str, AnyDecision] = {}
-        """Groups with new assignments by the present record, each with a decision to name."""
+        """Groups with new assignments by the present record -> one of their decisions, for the message."""
         self._cause: Cause | None = None
         self._eras: dict[str, str] = {}
 
     def broken_by(self, decision: AnyDecision) -> Iterator[Violation]:
-        """Take the next decision: see `DecisionRule.broken_by`."""
+        """Process the next decision: see `DecisionRule.broken_by`."""
         if decision.shard.startswith(f"{KIND}-"):
             return
         sent, owners = self._sent, self._owners
@@ -282,9 +283,9 @@ class RevocationRule(DecisionRule):
 
 
 class OffsetRule(DecisionRule):
-    """A committed offset only grows, except by a reset, and after it was deleted or a new era has lost it.
+    """A committed offset only grows, except by a reset, after its deletion, and after its loss in a new era.
 
-    It may stay if the progress beyond it grows for some filter.
+    It may stay the same if the progress beyond it grows for some filter.
     """
 
     def __init__(self, whole: bool = True, *, has_progress: bool = True) -> None:
@@ -292,17 +293,17 @@ class OffsetRule(DecisionRule):
 
         Args:
             whole: as for `DecisionRule`.
-            has_progress: whether the decisions have their `ahead`; if not, each offset may stay.
+            has_progress: whether the decisions contain `ahead`; if not, each offset may stay the same.
         """
         super().__init__(whole)
         self._has_progress = has_progress
         self._progress: dict[str, dict[tuple[Queue, str], dict[Filter, Ahead]]] = {}
-        """Group -> queue, and the client in a broadcasting group -> the progress that is beyond its offset."""
+        """Group -> (queue, and client in a broadcasting group) -> filter -> the progress beyond the offset."""
         self._committed: dict[str, dict[tuple[Queue, str], int]] = {}
         self._eras: dict[str, str] = {}
 
     def broken_by(self, decision: AnyDecision) -> Sequence[Violation]:
-        """Take the next decision: see `DecisionRule.broken_by`."""
+        """Process the next decision: see `DecisionRule.broken_by`."""
         if _begins_era(decision, self._eras):
             self._forget(decision.group_id)
         if isinstance(decision, Membership) and decision.change == "forgotten":
@@ -342,11 +343,11 @@ class AnswerRule(DecisionRule):
         """Begin before the first decision."""
         super().__init__(whole)
         self._answered: dict[tuple[str, str, Queue, str], tuple[int, str]] = {}
-        """Request -> time of its answer (epoch ms), and the name of that decision; the latest answer is the last."""
+        """Request -> time of its answer (epoch ms), and the name of that decision; ordered by time."""
         self._newest_ms = 0
 
     def broken_by(self, decision: AnyDecision) -> Sequence[Violation]:
-        """Take the next decision: see `DecisionRule.broken_by`."""
+        """Process the next decision: see `DecisionRule.broken_by`."""
         if not isinstance(decision, Wake):
             return ()
         request = decision.group_id, decision.client_id, decision.queue, decision.request_id
@@ -360,7 +361,7 @@ class AnswerRule(DecisionRule):
         return [Violation(decision.group_id, says)]
 
     def _forget(self, at_ms: int) -> None:
-        """Forget answers that no coordinator remembers, also if the clock of the log was put back since."""
+        """Forget answers that no coordinator remembers any more, even if the clock of the log was set back since."""
         self._newest_ms = max(self._newest_ms, at_ms)
         while self._answered:
             oldest = next(iter(self._answered))
@@ -383,7 +384,7 @@ def _about(decision: AnyDecision, of: str, wrongs: Iterable[str]) -> Iterator[Vi
 
 
 def _before(handover: Handover) -> _LastHandover:
-    """Return the state that the first known hand-over of a queue agrees with; the ones before it were deleted."""
+    """Return the state before the first known hand-over of a queue; earlier hand-overs were deleted."""
     is_freed = handover.to is None and handover.how != "cut"
     return _LastHandover(owner=handover.from_ if is_freed else None, last_owner=handover.from_)
 

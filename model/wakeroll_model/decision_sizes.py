@@ -40,7 +40,7 @@ _CHARACTERS: Mapping[str, int] = {
     "to": _NAME,
     "topic": _NAME,
 }
-"""Name of a text that declares no bound itself -> its most characters."""
+"""Name of a text whose declaration has no bound -> maximum number of characters."""
 
 _ITEMS: Mapping[str, int] = {
     "ahead": config.MAX_FILTERS,
@@ -49,7 +49,8 @@ _ITEMS: Mapping[str, int] = {
     "revoke": config.MAX_CLAIMS,
     "unassigned": config.MAX_UNASSIGNED,
 }
-"""Name of a list -> its most items. Queues that the client owns count in `queues` even if they are in `revoke`."""
+"""Name of a list -> maximum number of items. Queues that the client owns count in `queues` even if they are in
+`revoke`."""
 
 _MOST_QUEUES = config.MAX_SHARE_BYTES // assignment_limits.bytes_of(Queue("t", "", 0))
 
@@ -59,14 +60,14 @@ _BYTES: Mapping[str, int] = {
     "slices": 1_024,
     "queues": config.MAX_SHARE_BYTES + _MOST_QUEUES * assignment_limits.UNCOUNTED_BYTES,
 }
-"""Name of a list -> the most bytes of its items, for lists that are bounded by bytes."""
+"""Name of a list -> maximum number of bytes of all items, for lists that are bounded by bytes."""
 
 
 def bounded(decision: AnyDecision) -> tuple[AnyDecision, bytes]:
     """Encode a decision; replace one that is too large for its topic with an `internal` rejection of bounded size.
 
-    By `largest` no decision is too large. This is the last guard: if Kafka rejected a decision, the query would end,
-    and again after each restart. The rejection keeps shard and seq, so that readers see no gap.
+    According to `largest`, no decision is too large. This is a last safeguard: if Kafka rejected a decision, the query
+    would end, and again after each restart. The rejection keeps shard and seq, so that readers see no gap.
     """
     value = _encode(decision)
     if len(value) <= config.MAX_DECISION_BYTES:
@@ -96,7 +97,7 @@ def largest() -> dict[str, int]:
 
 
 def _most(name: str, declared: inspect.Type) -> int:
-    """Return the most bytes of a value of this type as JSON; `name` is its field's."""
+    """Return the maximum number of bytes of a value of this type as JSON; `name` is the name of its field."""
     match declared:
         case inspect.Metadata(type=inner):
             return _most(name, inner)

@@ -31,8 +31,9 @@ Kind = Literal[
 ]
 How = Literal["first", "released", "unregistered", "died", "expired", "timeout", "eager", "removed", "gone", "cut"]
 ORDERLY: Collection[How] = ("first", "released", "unregistered", "removed", "cut")
-"""Ways in which no owner lost the queue abruptly: it had none, its owner released it or left, or the queue is gone.
-After any other way, the next owner may read messages again that the previous one has processed and not committed."""
+"""Values of `how` for which no owner lost the queue abruptly: it had none, its owner released it or left, or the queue
+is gone. After any other way, the next owner may read messages again that the previous one has processed and not
+committed."""
 Trigger = Literal[
     "join",
     "leave",
@@ -51,9 +52,10 @@ Trigger = Literal[
     "leader",
     "unknown",
 ]
-"""The last six are of Kafka's own groups only: gone: a member left or was lost; returned: a static member is back;
-expression: a regular expression was resolved; released: partitions are assigned that members had to release; leader:
-the leader changed the assignment without a change of the group; unknown: the records show no reason."""
+"""Kind of the change that required a new target. The last six occur for Kafka's own groups only: gone: a member left or
+was lost; returned: a static member is back; expression: a regular expression was resolved; released: partitions are
+assigned that members had to release; leader: the leader changed the assignment without a change of the group; unknown:
+the records show no reason."""
 WITHOUT_TARGET: Final = ("reset", "pause")
 """Triggers of epochs for which no target is computed."""
 FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch", "kicked"]
@@ -104,7 +106,7 @@ class Decision(Struct, kw_only=True, tag_field="kind"):
 
 
 class Done(Struct, frozen=True, omit_defaults=True):
-    """How far a former slice of a partition is processed, beyond the start of the queue that has its messages now."""
+    """Progress of a former slice of a partition, beyond the start of the queue that has its messages now."""
 
     slices: Annotated[Slices, Meta(description="number of slices that the partition was cut into; 1 if it was not")]
     slice: Slice
@@ -115,7 +117,7 @@ class Done(Struct, frozen=True, omit_defaults=True):
 class Start(Struct, frozen=True, omit_defaults=True):
     """Where to start reading a queue: an offset, or a policy to resolve.
 
-    If both are set, it is the lower one: no offset is committed for a part of the queue.
+    If both are set, the lower one counts, because a part of the queue has no committed offset.
     """
 
     offset: Annotated[int | None, Meta(description="offset of the next message to read; null if a policy applies")] = (
@@ -168,7 +170,7 @@ class AssignedQueue(Struct, frozen=True):
 
 
 class Assignment(Decision, kw_only=True, tag="assignment"):
-    """To one instance: all queues that it owns (complete, idempotent), and those that it must release."""
+    """The message to one instance with all queues that it owns (complete, idempotent) and that it must release."""
 
     group_id: GroupId
     client_id: ClientId
@@ -193,7 +195,8 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
         int | UnsetType | None,
         Meta(description="round of the group in which the assignment was sent; absent below feature level 3"),
     ] = UNSET
-    """Present from feature level 3 on; heartbeats show it. It proves to the coordinator what was published."""
+    """Present from feature level 3 on; heartbeats show it. It proves to the coordinator that an assignment was
+    published."""
     others: Annotated[
         list[OtherFilter] | UnsetType,
         Meta(description="other filters that members of the group have for topics of this member; absent if none"),
@@ -212,7 +215,7 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
 
 
 class Fenced(Decision, kw_only=True, tag="fenced"):
-    """To one instance: it is no member any more and must drop all its queues."""
+    """The message to one instance that it is no member any more and must drop all its queues."""
 
     group_id: GroupId
     client_id: ClientId
@@ -235,7 +238,7 @@ class Fenced(Decision, kw_only=True, tag="fenced"):
 
 
 class Membership(Decision, kw_only=True, tag="membership"):
-    """A member came, went, changed its topics or description, or conflicts; or the whole group changed."""
+    """A member joined, left, changed its topics or description, or conflicts; or the whole group changed."""
 
     group_id: GroupId
     client_id: Annotated[str, Meta(description="client that changed; empty if the change concerns the whole group")]
@@ -359,7 +362,7 @@ class Offset(Decision, kw_only=True, tag="offset"):
 
 
 class LockAnswer(Decision, kw_only=True, tag="lock"):
-    """The answer to a `lock` or `unlock` event, one per queue; or the end of a lock that expired or lost its queue."""
+    """The answer to a `lock` or `unlock` event for one queue; or the end of a lock, by time or with its queue."""
 
     group_id: GroupId
     client_id: Annotated[str, Meta(description="client that requested the lock, or had it")]
@@ -411,7 +414,7 @@ RULES: Final = (
     *("secret", "commit", "failures", "reset", "kick", "delete", "pause", "inspect", "pattern"),
     *("settings", "keys", "pull", "internal"),
 )
-"""The rules whose violation rejects a record. A ledger may have others, of another version."""
+"""The rules whose violation rejects a record. A ledger of another version may have other rules."""
 
 
 class Rejected(Decision, kw_only=True, tag="rejected"):
@@ -442,17 +445,17 @@ AnyDecision = (
 )
 
 BY_THE_LOG = "log"
-"""Author, as `reset_by` names it, of the commit of an owner that went back because the log lost its tail."""
+"""Value of `reset_by` for the commit of an owner that moved back because the log lost its tail."""
 
 BY_THE_SLICES = "slices"
-"""Author, as `reset_by` names it, of the offsets that replace those of former slices, whose number has changed."""
+"""Value of `reset_by` for offsets that replace those of former slices after a change of the number of slices."""
 
 TO_A_CLIENT = (Assignment, Fenced, LockAnswer, Wake, Rejected)
-"""Kinds that a client acts on; they also go to its inbox, if the client is known."""
+"""Kinds of decisions on which a client acts; they are also sent to its inbox, if the client is known."""
 
 
 def recipient_of(decision: AnyDecision) -> str:
-    """Return the client whose inbox a decision also goes to: it acts on it, or logs it (a conflict); empty if none."""
+    """Return the client that also receives a decision in its inbox, to act on it or to log it; empty if none."""
     if isinstance(decision, TO_A_CLIENT) or (
         isinstance(decision, Membership) and decision.change in ("conflict", "inspected")
     ):

@@ -1,7 +1,7 @@
 """Deletions: an operator deletes a group that has no members, or committed offsets that no member uses.
 
-Both are refused while a member could commit, as Kafka's DeleteGroups and OffsetDelete are. Instances that ended are
-kept: they must not come back.
+Both are refused while a member could commit, as in Kafka's DeleteGroups and OffsetDelete. Ended instances stay
+remembered, so that they cannot join again.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from wakeroll_model.turn import Turn
 RULE = "delete"
 """Rule of the rejection of a `delete`."""
 _NAMED = 5
-"""Members that a rejection names at most."""
+"""Maximum number of members that a rejection names."""
 
 
 def delete(turn: Turn, event: Delete) -> None:
@@ -35,9 +35,9 @@ def delete(turn: Turn, event: Delete) -> None:
 
 
 def forget(turn: Turn, why: str = "") -> None:
-    """Forget everything of a group without members, and record what is lost; the epoch and ended instances are kept.
+    """Forget the state of a group without members, and record the lost offsets; its epoch and ended instances are kept.
 
-    `why`: who deleted it, in words; empty if it was not used for long.
+    `why`: who deleted it, in words; empty if it was unused for too long.
     """
     group = turn.group
     lost = [why] if why else []
@@ -85,7 +85,7 @@ def _wrong(turn: Turn, event: Delete) -> str:
 
 
 def _members(names: Iterable[str], what: str, remedy: str) -> str:
-    """Return the sentence that members forbid the request; empty if there is none."""
+    """Return the sentence that members prevent the request; empty if there are no members."""
     found = sorted(names)
     if not found:
         return ""

@@ -1,7 +1,8 @@
-"""Differing filters: members of a group that want different messages of a topic, as during a rolling deployment.
+"""Differing filters: members of a group have different filters of a topic, as during a rolling deployment.
 
-Each member is sent the filters of the others. It passes over a message only if no filter of its topic matches; the
-committed offset stays at the first message that only others want, until one of them owns the queue or all have left.
+Each member receives the filters of the others. It skips a message only if no filter of its topic matches. The committed
+offset stays at the first message that matches only other members' filters, until one of them owns the queue or all have
+left.
 """
 
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ def review(turn: Turn) -> frozenset[str]:
     """Compare the filters of the members after they or their subscriptions changed.
 
     Returns:
-        The members of which the filters of the others changed: they must be sent their assignment.
+        The members for which the filters of other members changed: they must be sent their assignment.
     """
     group = turn.group
     found = _differing(group.members.values()) if group.mode == "clustering" else {}

@@ -19,7 +19,7 @@ def is_beyond(turn: Turn, queue: Queue, offset: int) -> bool:
 
 
 def is_too_far(turn: Turn, queue: Queue, offset: int) -> bool:
-    """Return whether an offset is beyond what any queue can have grown to since the newest route."""
+    """Return whether an offset is beyond the end that a queue can have reached since the newest route."""
     end = _end(turn, queue)
     return end is not None and offset > end + turn.limits.max_growth
 
@@ -27,13 +27,13 @@ def is_too_far(turn: Turn, queue: Queue, offset: int) -> bool:
 def is_contradicted(turn: Turn, queue: Queue) -> bool:
     """Return whether a route since the last commit shows that the queue ends below it; False below feature level 3.
 
-    Then a smaller offset counts: its owner noticed that the log lost its tail, and went back.
+    Then a smaller offset is accepted: its owner found that the log lost its tail, and moved back.
     """
     doubt = turn.group.doubts.get(queue)
     return turn.level >= 3 and doubt is not None and doubt.routes > 0
 
 
 def _end(turn: Turn, queue: Queue) -> int | None:
-    """Return the end of a queue by its newest route; None if the route does not give it."""
+    """Return the end of a queue by its newest route; None if the route does not contain it."""
     routed = turn.routes.detail(queue)
     return None if routed is None else routed.max_offset

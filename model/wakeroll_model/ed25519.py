@@ -1,6 +1,6 @@
 """Ed25519 signatures (RFC 8032), which a process verifies without a secret.
 
-All processes must judge a signature alike, but libraries differ about unusual ones. So one library verifies (OpenSSL,
+All processes must agree on each signature, but libraries differ about unusual ones. So one library verifies (OpenSSL,
 by the package `cryptography`), and public keys about which libraries differ are refused here. The package is imported
 when the first such key is used: an application without one needs neither the package nor the time of its import.
 """
@@ -14,10 +14,10 @@ KEY_BYTES = 32
 """Bytes of a private key (RFC 8032 calls it so; libraries also say seed), and of a public one."""
 SIGNATURE_BYTES = 64
 NEEDED = "Ed25519 keys need the extra `ed25519`; install it with: pip install 'wakeroll[ed25519]'"
-"""The sentence for a process that lacks the library."""
+"""Error for a process without the library."""
 
 _P = 2**255 - 19
-"""The prime of the field in which the coordinates are."""
+"""The prime of the field of the coordinates."""
 _D = -121665 * pow(121666, -1, _P) % _P
 """The constant of the curve -x² + y² = 1 + d x² y²."""
 _EIGHTH = int.from_bytes(bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little")
@@ -74,7 +74,8 @@ def sign(private_key: bytes, text: bytes) -> bytes:
 def verifies(public_key: bytes, signature: bytes, text: bytes) -> bool:
     """Return whether a signature is that of a text, by a public key for which `problem_of` is empty.
 
-    It is so if s is below the order of the base point, and R is exactly the encoding of s B - k A (without a cofactor).
+    A signature is valid if s is below the order of the base point, and R is exactly the encoding of s B - k A (without
+    a cofactor).
 
     Raises:
         ImportError: the library is not installed.

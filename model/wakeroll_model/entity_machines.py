@@ -1,4 +1,4 @@
-"""The machines behind one interface: what a shard must know of its entities, groups or queues."""
+"""The machines behind one interface: the functions that a shard calls on its entities, groups or queues."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ Entity = Group | HeldQueue
 
 
 class Around(NamedTuple):
-    """Inputs of a machine from the shard as a whole."""
+    """Inputs of a machine that belong to the whole shard."""
 
     routes: Routes
     load: Load

@@ -34,7 +34,7 @@ FilterType = Literal["TAG", "SQL92"]
 Filter = tuple[str, FilterType]
 """An expression and its type: the messages of a topic that a member wants."""
 UNREADABLE = (MsgspecError, UnicodeError, RecursionError)
-"""Errors that decoding raises for arbitrary bytes."""
+"""Errors that the decoder may raise for arbitrary bytes."""
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -56,7 +56,7 @@ class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class About(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a client describes itself, for the record: no decision depends on it.
+    """A client's description of itself, for the record: no decision depends on it.
 
     At most `config.MAX_ABOUT_BYTES` bytes as JSON. Texts are printable ASCII.
     """
@@ -80,7 +80,7 @@ class About(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """Version and host as words for people; empty if neither is told."""
+        """Version and host in words; empty if neither is known."""
         version = f"version {self.app_version}" if self.app_version else ""
         return f"{version} on {self.host}".strip() if self.host else version
 
@@ -95,7 +95,7 @@ class LongCall(Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
-    """A client lives: its preferences, the newest epoch that it received, and the queues that it still has."""
+    """A client is alive: its preferences, the newest epoch that it received, and the queues that it still has."""
 
     group_id: GroupId
     client_id: ClientId
@@ -180,7 +180,7 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
-    """A client leaves in good order, or its process has ended: all its queues are free."""
+    """A client leaves by itself, or its process has ended: all its queues are free."""
 
     group_id: GroupId
     client_id: ClientId
@@ -217,7 +217,7 @@ LeaderEpoch = Annotated[
 
 
 class Ahead(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a queue is processed for one filter, beyond its committed offset."""
+    """Progress of a queue for one filter, beyond its committed offset."""
 
     expression: Annotated[str, Meta(max_length=4_096, description="the filter: tags or SQL92; * accepts all")] = "*"
     expression_type: FilterType = "TAG"
@@ -346,7 +346,7 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
 
 
 class Kick(Event, frozen=True, kw_only=True, tag="kick"):
-    """An operator makes a member leave its group, or lets a client in again. Read from feature level 4 on."""
+    """An operator makes a member leave its group, or lets a client join again. Read from feature level 4 on."""
 
     request_id: OperatorRequestId
     group_id: GroupId
@@ -380,7 +380,7 @@ class Delete(Event, frozen=True, kw_only=True, tag="delete"):
 
 
 class Pause(Event, frozen=True, kw_only=True, tag="pause"):
-    """An operator pauses a group: its members keep their queues, and hand out no message until it is resumed.
+    """An operator pauses a group: its members keep their queues, and deliver no message until it is resumed.
 
     Read from feature level 4 on.
     """
@@ -393,7 +393,7 @@ class Pause(Event, frozen=True, kw_only=True, tag="pause"):
 
 
 class Inspect(Event, frozen=True, kw_only=True, tag="inspect"):
-    """An operator asks a member what it does; its process answers with a `report`. Read from feature level 4 on."""
+    """An operator requests a `report` from a member's process. Read from feature level 4 on."""
 
     request_id: OperatorRequestId
     group_id: GroupId
@@ -629,7 +629,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class Failures(Event, frozen=True, kw_only=True, tag="failures"):
-    """A client reports messages that its handler failed to process, when they are stored for a retry or as dead."""
+    """A client reports messages that its handler failed to process; they are stored for a retry or as dead letters."""
 
     group_id: GroupId
     client_id: ClientId
@@ -638,7 +638,7 @@ class Failures(Event, frozen=True, kw_only=True, tag="failures"):
 
 
 class Report(Event, frozen=True, kw_only=True, tag="report"):
-    """A client answers an operator who asked what it does. Read from feature level 4 on."""
+    """A client's answer to `inspect`: what it does now. Read from feature level 4 on."""
 
     group_id: GroupId
     client_id: ClientId

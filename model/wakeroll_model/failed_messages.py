@@ -1,4 +1,4 @@
-"""Failed messages: what clients report of messages that their handlers did not process, for the record."""
+"""Failed messages: clients' reports about messages that their handlers failed to process, for the record."""
 
 from wakeroll_model.decisions import FailedMessages
 from wakeroll_model.events import Failures
@@ -7,7 +7,7 @@ from wakeroll_model.turn import Turn
 
 
 def record(turn: Turn, event: Failures) -> None:
-    """Record a client's failures, if it is a member; after a loss of state every client may be one."""
+    """Record a client's failures if it is a member; after a loss of state, every client may be a member."""
     group = turn.group
     member = group.members.get(event.client_id)
     if not group.is_learning and (member is None or member.instance_id != event.instance_id):

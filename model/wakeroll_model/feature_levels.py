@@ -9,9 +9,9 @@ from collections.abc import Mapping
 FIRST = 1
 """Level of a shard whose log has no `level` record: the behaviour of release 0.1."""
 NEWEST = 5
-"""Newest level that this release knows."""
+"""Newest level that this release supports."""
 OFFERED = 5
-"""Level at which deployments begin, and to which `wakeroll upgrade` raises: lower than `NEWEST` while a level is not
+"""Level of new deployments, and the level to which `wakeroll upgrade` raises; lower than `NEWEST` while a level is not
 finished."""
 
 CHANGES: Mapping[int, str] = {
@@ -34,7 +34,7 @@ CHANGES: Mapping[int, str] = {
     5: "a group may cut the partitions of a topic into slices, which are assigned like queues (`configure --slices`); "
     "the topics that match a pattern may have a filter",
 }
-"""Level -> what is new in it."""
+"""Level -> the changes that it brings."""
 
 STATE_VERSIONS: Mapping[int, int] = {1: 4, 2: 5, 3: 6, 4: 7, 5: 8}
 """Level -> version of the states of shards at this level. The release before this one reads version 4, so a deployment
@@ -42,14 +42,14 @@ can return to it until its level is raised."""
 
 
 class UnknownLevel(ValueError):
-    """A shard is at a level that this release does not know, so it cannot decide as the others do."""
+    """A shard is at a level that this release does not support: it would decide differently from the others."""
 
 
 def require_known(level: int, shard: str) -> None:
-    """Check that this release knows a level.
+    """Check that this release supports a level.
 
     Raises:
-        UnknownLevel: it does not; the message names the remedy.
+        UnknownLevel: it does not support it; the message names the remedy.
     """
     if level > NEWEST:
         raise UnknownLevel(

@@ -58,11 +58,11 @@ class Revocation(Struct, array_like=True):
     at_ms: int
     """Log time of the revocation, epoch ms."""
     timeout_ms: int
-    """The longest revoke timeout that was set since the revocation: the owner may trust that one."""
+    """The longest revoke timeout that was set since the revocation: the owner may still rely on it."""
     was_reset: bool = False
-    """Whether the queue's offset was reset since the revocation: a commit of the owner is too old then."""
+    """Whether the queue's offset was reset since the revocation, which makes a commit of the owner too old."""
     shown_ms: int = -1
-    """The shard's clock when a heartbeat first showed `epoch`; -1 before. The timeout begins there."""
+    """The shard's clock when a heartbeat first showed `epoch`; -1 before. The timeout begins at this time."""
 
     @property
     def ends_ms(self) -> int:
@@ -83,18 +83,18 @@ class Member(Struct, array_like=True, kw_only=True):
     sent_epoch: int = -1
     """Epoch of the newest assignment sent to the member; -1 if none, or none with the current settings."""
     session_ms: int = config.SESSION_TIMEOUT_MS
-    """The longest session timeout that the member may still trust, until it shows that it received a new one."""
+    """The longest session timeout that the member may still use, until it shows that it received a new one."""
     owned: dict[Queue, int] = {}
-    """Queue -> epoch of its assignment, for all queues that the member owns, with those that it must release."""
+    """Queue -> epoch of its assignment, for all queues that the member owns, including those that it must release."""
     revoking: dict[Queue, Revocation] = {}
     """Queues that the member owns and must release."""
     lagging_since_ms: int = -1
-    """The shard's clock when the member first failed to show an assignment that others received; -1 if it has not
-    failed."""
+    """The shard's clock when the member first failed to show an assignment although others received theirs; -1 if it
+    has not failed."""
     lagging_epoch: int = -1
     """Epoch of the assignment that the member had not received at that time; -1 if none."""
     bytes: int = 0
-    """Size of its heartbeat, as far as the client chooses it, in bytes."""
+    """Size of the part of its heartbeat that the client chooses, in bytes."""
     rival: "Rival | None" = None
     """Another instance under its client_id that wants to join; None if there is none."""
     waiting: dict[str, int] = {}
@@ -114,33 +114,35 @@ class Member(Struct, array_like=True, kw_only=True):
     routine_beat: Digest = b""
     """Digest of the heartbeat that `routine_beats` lists for it; empty if there is none."""
     shown_round: int = -1
-    """The highest round that a heartbeat of it has shown; -1 if none, as of a client that does not know rounds."""
+    """The highest round that one of its heartbeats has shown; -1 if none, as for a client that does not support
+    rounds."""
     lagging_round: int = -1
     """The group's round when the member first failed to show its newest assignment, by `rounds`; -1 if it has not
     failed."""
     joined_ms: int = -1
     """Log time at which its instance joined, epoch ms; -1 if it joined before a release that notes it."""
     about: About | None = None
-    """How the client describes itself; None if it does not, and below feature level 4. No decision depends on it."""
+    """The client's description of itself; None if it sent none, and below feature level 4. No decision depends on
+    it."""
     handling: list[LongCall] = []
-    """Calls of its application that have lasted long, by its last heartbeat. No decision depends on it."""
+    """Long calls of its application, by its last heartbeat. No decision depends on it."""
     is_inspected: bool = False
-    """Whether an operator has asked what it does, and it has not answered yet."""
+    """Whether an operator has requested a report from it that has not arrived yet."""
     pattern: str = ""
     """Regular expression of topics that it subscribes; empty if there is none, and below feature level 4."""
     matched: list[str] = []
     """Topics in `subscriptions` that it has by its pattern only, sorted."""
     slice_by: str | None = None
-    """By what it cuts partitions into slices, as heartbeats tell it; None if it does not know slices, and below feature
-    level 5."""
+    """The key by which it cuts partitions into slices, from its heartbeats; None if it does not support slices, and
+    below feature level 5."""
     pattern_expression: str = "*"
     """Filter of the topics in `matched`; ``*`` below feature level 5."""
     pattern_expression_type: FilterType = "TAG"
-    """Its type."""
+    """Type of that filter."""
 
     @property
     def first_start(self) -> Start:
-        """Where the member starts a queue that has no committed offset."""
+        """Where the member starts a queue without a committed offset."""
         return Start(policy=self.consume_from, ms=self.consume_from_ms if self.consume_from == "timestamp" else None)
 
 
@@ -148,7 +150,7 @@ class Matched(Struct, array_like=True, frozen=True):
     """The topics that match a pattern; see `patterns`."""
 
     topics: list[str]
-    """Sorted."""
+    """Names of the topics, sorted."""
     problem: str = ""
     """Why the pattern cannot be evaluated, or which topics are left out; empty if all is well."""
 
@@ -165,7 +167,7 @@ class Rival(Struct, array_like=True):
 
 
 class EndedInstance(Struct, array_like=True):
-    """An instance that ended: whenever it sends something, it is fenced again."""
+    """An instance that has ended; it is fenced again whenever an event of it arrives."""
 
     reason: FencedReason
     until_ms: int
@@ -183,20 +185,20 @@ class Kicked(Struct, array_like=True, frozen=True):
     instance_id: str
     """The instance that must leave; it has left if it is no member."""
     by: str
-    """The operator."""
+    """Name of the operator."""
     reason: str
-    """Why; empty if the operator did not say."""
+    """Reason of the request; empty if the operator gave none."""
     until_ms: int
-    """The shard's clock until which other instances of the client may not join; 0 if they may."""
+    """Until when other instances of the client may not join, by the shard's clock; 0 if they may join."""
 
 
 class Paused(Struct, array_like=True, frozen=True):
     """A pause of a group; see `pauses`."""
 
     by: str
-    """The operator."""
+    """Name of the operator."""
     reason: str
-    """Why; empty if the operator did not say."""
+    """Reason of the request; empty if the operator gave none."""
     at_ms: int
     """Log time, epoch ms."""
 
@@ -205,23 +207,24 @@ class Doubt(Struct, array_like=True):
     """A committed offset beyond the known end of its queue, until routes confirm or contradict it."""
 
     offset: int
-    """Committed offset before that one; -1 if none."""
+    """Committed offset before the doubtful one; -1 if none."""
     routes: int = 0
     """Number of consecutive routes that contradict the commit."""
     smallest: int = -1
-    """The smallest end in those routes; -1 before the first one, and below feature level 3."""
+    """The smallest end offset in those routes; -1 before the first route, and below feature level 3."""
 
 
 class Loss(Struct, array_like=True, frozen=True):
-    """A loss of the coordinator's state: members may live that have sent no heartbeat since."""
+    """A loss of the coordinator's state: there may be live members that have sent no heartbeat since."""
 
     at_ms: int
     """The shard's clock when the coordinator started again; `NEVER_MS` while it only learns from the log of a former
     era."""
     session_ms: int
-    """The longest session timeout that a member may trust, as far as is known, in ms."""
+    """The longest session timeout that a member may use, as far as is known, in ms."""
     until_ms: int = 0
-    """The shard's clock until which an instance that was fenced since the loss may still read; 0 if none was."""
+    """Until when an instance that was fenced since the loss may still read, by the shard's clock; 0 if none was
+    fenced."""
 
     @property
     def ends_ms(self) -> int:
@@ -229,9 +232,9 @@ class Loss(Struct, array_like=True, frozen=True):
         return max(self.at_ms + self.session_ms, self.until_ms) + 1
 
     def while_read(self, now_ms: int, session_ms: int) -> "Loss":
-        """Return this loss, prolonged for an instance that was fenced now, may read still, and may learn of it late.
+        """Return this loss, prolonged for an instance that was fenced now, and may read until it receives that.
 
-        The loss lasts at most twice its session, whoever claims to read.
+        The loss lasts at most twice its session, however many instances claim to read.
         """
         if self.is_learning:
             return self
@@ -259,16 +262,16 @@ class Freed(Struct, array_like=True):
 
 
 class Received(Struct, array_like=True, frozen=True):
-    """How a queue came to its owner."""
+    """The last assignment of a queue to its owner."""
 
     epoch: int
-    """Epoch of the group then."""
+    """Epoch of the group at that time."""
     at_ms: int
     """Log time, epoch ms."""
     how: How
-    """How the queue had become free."""
+    """How the queue had become free before."""
     before: str | None = None
-    """Owner before; None if the queue never had one."""
+    """Previous owner; None if the queue never had one."""
 
 
 class Rebalanced(Struct, array_like=True, frozen=True):
@@ -288,8 +291,7 @@ class BroadcastOffsets(Struct, array_like=True):
 
     offsets: dict[Queue, int] = {}
     added: dict[Queue, int] = {}
-    """Queue that was added to a topic the client consumes and that has no committed offset -> the epoch that added
-    it."""
+    """Queue without a committed offset that was added to a topic of the client -> the epoch that added it."""
     left_ms: int = -1
     """The shard's clock when the client left; -1 while it is a member."""
     assigned_below: dict[str, int] = {}
@@ -324,7 +326,7 @@ class Group(Struct, array_like=True, kw_only=True):
     target: dict[Queue, str] = {}
     """Queue -> the client that should own it."""
     owners: dict[Queue, str] = {}
-    """Queue -> the client that owns it. One entry per queue: no queue ever has two owners."""
+    """Queue -> the client that owns it. It has one entry per queue, so no queue ever has two owners."""
     freed: dict[Queue, Freed] = {}
     """Queue that had an owner and has none -> how it was freed."""
     offsets: dict[Queue, int] = {}
@@ -336,7 +338,7 @@ class Group(Struct, array_like=True, kw_only=True):
     suspected_ids: dict[str, str] = {}
     """Topic -> a different id that one route named; a second route with that id proves that the topic was recreated."""
     gone_topics: dict[str, int] = {}
-    """Topic that has no queues, any more or yet -> the shard's clock at the route that showed it."""
+    """Topic without queues, deleted or not created yet -> the shard's clock at the route that showed it."""
     idle_topics: dict[str, int] = {}
     """Topic with stored offsets that no member subscribes -> the shard's clock when that began."""
     consumed: list[str] = []
@@ -357,23 +359,24 @@ class Group(Struct, array_like=True, kw_only=True):
     reset_epochs: dict[Queue, int] = {}
     """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""
     loss: Loss | None = None
-    """The loss of state that the group recovers from; until it ends, queues that nobody claims stay free. None if
-    none."""
+    """The loss of state that the group recovers from; None if there is none. Until it ends, queues that no member
+    claims stay free."""
     received_epoch: int = -1
     """The highest epoch that a member has shown: assignments of that epoch and before were published. -1 if none."""
     pending: list[tuple[Trigger, Cause]] = []
     """Requests for a new target since the last one: trigger and cause."""
     configured_epoch: int = -1
-    """Epoch of the group at the last change of its settings; a member that shows a higher epoch knows them. -1 if
-    none."""
+    """Epoch of the group at the last change of its settings; a member that shows a higher epoch has received them. -1
+    if none."""
     retargeted_ms: int = -1
     """The shard's clock at the last new target; -1 never."""
     checked_ms: int = 0
     """The shard's clock when the target was last compared."""
     stale: bool = False
-    """Whether something that the target depends on changed without a trigger in `CHANGE`: the timer must look at it."""
+    """Whether an input of the target changed without a trigger in `CHANGE`, so that the timer must compare the
+    target."""
     bytes: int = 0
-    """Size of its members and settings, as far as clients and operators choose it, in bytes."""
+    """Size of the parts of its members and settings that clients and operators choose, in bytes."""
     emptied_ms: int = -1
     """The shard's clock when the group lost its last member; -1 while it has members."""
     due_ms: int = NEVER_MS
@@ -387,38 +390,39 @@ class Group(Struct, array_like=True, kw_only=True):
     round: int = 0
     """Number of the present round, see `rounds`; it never decreases, and an era uses no number of another one."""
     probed_ms: int = -1
-    """The shard's clock when a member was last sent its assignment only to learn what is published, or last failed to
-    show its own; -1 never."""
+    """The shard's clock when an assignment was last sent only to find out what is published, or when a member last
+    failed to show its own; -1 never."""
     leader_epochs: dict[Queue, int] = {}
     """Queue -> leader epoch that was committed with its offset; empty below feature level 3."""
     filters: dict[str, list[Filter]] = {}
-    """Topic of which members have different filters -> those filters, each with its type, sorted; as the members were
-    last compared. Empty below feature level 3."""
+    """Topic with different filters of its members -> those filters, each with its type, sorted; as of the last
+    comparison of the members. Empty below feature level 3."""
     ahead: dict[Queue, tuple[Ahead, ...]] = {}
     """Queue -> progress beyond its committed offset, by filter; see `offsets_by_filter`."""
     ahead_bytes: int = 0
     """Size of `ahead` in JSON, in bytes."""
     received: dict[Queue, Received] = {}
-    """Owned queue -> how it came to its owner; without queues that came before a release that notes it. No decision
-    depends on this field, on `rebalanced`, `Member.joined_ms` or `Freed.epoch`: questions read them."""
+    """Owned queue -> its last assignment; earlier releases did not note it. No decision depends on this field, on
+    `rebalanced`, `Member.joined_ms` or `Freed.epoch`: only commands and pages read them."""
     rebalanced: Rebalanced | None = None
-    """The last rebalance; None if there was none, or if it was before a release that notes it."""
+    """The last rebalance; None if there was none, or if it was made by a release that did not note it."""
     kicks: dict[str, Kicked] = {}
     """client_id -> its kick, until it has left and may join again; empty below feature level 4."""
     paused: Paused | None = None
-    """The pause of the group; None if its members may hand out messages, and below feature level 4."""
+    """The pause of the group; None if its members may deliver messages, and below feature level 4."""
     matches: dict[str, Matched] = {}
-    """Pattern of members, or one that members had lately -> the topics that match it, as an observer listed them last.
-    Empty below feature level 4."""
+    """Pattern that members have, or had lately -> the topics that match it, by the newest event of an observer. Empty
+    below feature level 4."""
     sliced: dict[str, list[int]] = {}
-    """Topic that is cut into slices, or was -> the numbers of slices that its partitions may have queues of, sorted.
-    Empty below feature level 5."""
+    """Topic that is or was cut into slices -> the numbers of slices of which queues may exist, sorted. Empty below
+    feature level 5."""
     done: dict[Queue, tuple[Done, ...]] = {}
-    """Queue -> what is processed beyond its start by former slices, as long as it is beyond; see `slicing`."""
+    """Queue -> progress of former slices beyond its start, as long as it is beyond its committed offset; see
+    `slicing`."""
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing except the epoch is worth keeping: no member, setting, offset or ended instance."""
+        """Whether only the epoch must be kept: there is no member, setting, offset or ended instance."""
         return not self.ended and self.is_forgotten
 
     @property
@@ -441,13 +445,13 @@ class Group(Struct, array_like=True, kw_only=True):
     def limit_times(self) -> int:
         """Factor of the limits on members and bytes: 2 after a loss of state, else 1.
 
-        Members from before the loss are let in again even if a limit was lowered; the factor bounds misuse.
+        Members from before the loss may join again even if a limit was lowered; the factor bounds misuse.
         """
         return 2 if self.loss is not None else 1
 
     @property
     def is_learning(self) -> bool:
-        """Whether the group only learns from a log what a former era decided; see `learning`."""
+        """Whether the group only reads the decisions of a former era from its log; see `learning`."""
         return self.loss is not None and self.loss.is_learning
 
     @property
@@ -482,13 +486,13 @@ class Group(Struct, array_like=True, kw_only=True):
         return sorted({*self.topics, *self.idle_topics}) if self.idle_topics else self.topics
 
     def is_leaving(self, client_id: str) -> bool:
-        """Return whether a client is a member that an operator kicked: it has no part in a new target."""
+        """Return whether a client is a member that was kicked, and is therefore not part of a new target."""
         kicked, member = self.kicks.get(client_id), self.members.get(client_id)
         return kicked is not None and member is not None and kicked.instance_id == member.instance_id
 
     @property
     def staying(self) -> Collection[str]:
-        """The members that have a part in a new target: all but those that were kicked."""
+        """The members that are part of a new target: all except those that were kicked."""
         if not self.kicks:
             return self.members.keys()
         return [client_id for client_id in self.members if not self.is_leaving(client_id)]
@@ -500,17 +504,17 @@ class Group(Struct, array_like=True, kw_only=True):
             setattr(self, name, getattr(fresh, name))
 
     def recover(self, epoch: int, loss: Loss, now_ms: int) -> Loss:
-        """Forget the members and owners; both return by what heartbeats claim.
+        """Forget the members and owners; heartbeats with claims restore both.
 
-        Settings, offsets, resets and ended instances stay.
+        Settings, offsets, resets and ended instances are kept.
 
         Args:
-            epoch: the first epoch of the era, and its first round; above every one that was ever shown.
+            epoch: the first epoch of the era, and its first round; above every epoch and round that was ever shown.
             loss: the loss of the shard.
             now_ms: the shard's clock.
 
         Returns:
-            The loss as it applies to this group: it lasts for the longest session that a member may trust.
+            The loss as it applies to this group: it lasts for the longest session that a member may use.
         """
         known = [member.session_ms for member in self.members.values()]
         if self.loss is not None:
@@ -535,7 +539,7 @@ class Group(Struct, array_like=True, kw_only=True):
         return self.loss
 
     def note_rebalance(self, at_ms: int, trigger: Trigger, strategy: str, moved: int) -> None:
-        """Note a rebalance at a log time (epoch ms); without a strategy, the one before it counts."""
+        """Note a rebalance at a log time (epoch ms); without a strategy, that of the rebalance before is kept."""
         before = self.rebalanced.strategy if self.rebalanced is not None else ""
         self.rebalanced = Rebalanced(at_ms, trigger, strategy or before, moved)
 
@@ -547,13 +551,13 @@ class Group(Struct, array_like=True, kw_only=True):
             self.pending[-1] = (trigger, cause)
 
     def remind(self, due_ms: int) -> None:
-        """Make a tick look at this group when the shard's clock reaches `due_ms`."""
+        """Let a tick process this group when the shard's clock reaches `due_ms`."""
         self.due_ms = min(self.due_ms, due_ms)
 
     def session_of(self, member: Member) -> int:
-        """Return the longest session timeout that a member may trust, in ms.
+        """Return the longest session timeout that a member may use, in ms.
 
-        A shorter timeout counts only once the member has received it: until then the member trusts the longer one.
+        A shorter timeout counts only after the member has received it: until then the member uses the longer one.
         """
         return max(member.session_ms, self.settings.session_timeout_ms)
 

@@ -1,4 +1,4 @@
-"""The group machine: it takes one event and its moment, changes the group's state, and returns decisions.
+"""The group machine: it processes one event and its moment, changes the group's state, and returns decisions.
 
 `step` runs these stages, and passes the outcome of one to the next:
 
@@ -91,7 +91,7 @@ def step(
         event: the event; a `Tick` if only time has passed, a `Route` for one of the group's topics.
         moment: the time of the event; `now_ms` is never earlier than in the last call.
         cause: the record of the event.
-        routes: the queues of every topic that the shard knows, with this event's route.
+        routes: the queues of every routed topic, with this event's route.
         load: the load of the whole shard, with this group.
         limits: the limits of the deployment.
         level: the feature level of the shard.
@@ -116,7 +116,7 @@ def step(
 
 
 def _follow(turn: Turn, handled: Outcome, *, is_tick: bool = False) -> None:
-    """Do what a handler asks for: compute a new target, settle the queues that were freed, and send assignments."""
+    """Run the stages after the handler: compute a new target, settle freed queues, and send assignments."""
     retargeted = _retarget(turn, handled.triggers) if handled.triggers or is_tick else NOTHING
     if handled is not NOTHING or retargeted is not NOTHING:
         assigned = handover.settle(turn, handled.freed + retargeted.freed)
@@ -174,7 +174,7 @@ def _handle_request(turn: Turn, event: Request) -> Outcome:
 
 
 def _pass_time(turn: Turn) -> Outcome:
-    """Process the deadlines that have come: of sessions, revocations, locks, a recovery, old state and the timer."""
+    """Process the deadlines that are due: of sessions, revocations, locks, a recovery, old state and the timer."""
     expired = membership.expire(turn)
     overdue = releases.release_overdue(turn)
     locks.expire(turn)
@@ -185,7 +185,7 @@ def _pass_time(turn: Turn) -> Outcome:
 
 
 def _configure(turn: Turn, event: Configure) -> Outcome:
-    """Change the settings that the event names; the others stay as they are."""
+    """Change the settings that the event names; keep the others."""
     group = turn.group
     named: dict[str, Any] = {} if event.profile is UNSET else dict(PROFILES[event.profile])
     named |= {name: value for name in group.settings.__struct_fields__ if (value := getattr(event, name)) is not UNSET}
@@ -225,7 +225,7 @@ def _configure(turn: Turn, event: Configure) -> Outcome:
 
 
 def _compare_again(turn: Turn) -> Outcome:
-    """Request a new target once per rebalance interval if something that is not a `CHANGE` may have altered it."""
+    """Request a new target once per rebalance interval if something without a trigger in `CHANGE` may change it."""
     group = turn.group
     waiting = bool(group.pending)  # a target waits for the settle interval and will be compared anyway
     if group.stale and not waiting and turn.moment.now_ms - group.checked_ms >= group.settings.rebalance_interval_ms:
@@ -286,13 +286,13 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
 
 
 def _is_first(turn: Turn, triggers: Iterable[Trigger]) -> bool:
-    """Return whether a member joins a group that was empty: nobody else is there whose target could change again."""
+    """Return whether a member joins a group that was empty, so that no other member's queues could move again."""
     group = turn.group
     return turn.level >= 3 and "join" in triggers and len(group.members) == 1 and not group.target
 
 
 def _next_due_ms(turn: Turn) -> int:
-    """Return when a tick must look at the group next, by the shard's clock."""
+    """Return when a tick must process the group next, by the shard's clock."""
     group, settings = turn.group, turn.group.settings
     due = [NEVER_MS]
     due += [group.session_ends_ms(member) for member in group.members.values()]

@@ -1,8 +1,8 @@
 """Hand-over: how ownership follows the target.
 
 Cooperative hand-over works as Kafka's `CurrentAssignmentBuilder`: a queue is assigned only when nobody owns it, so two
-clients never read it, and a client reads on from the queues that it keeps. Eager hand-over works as RocketMQ: the map
-of owners changes at once, and the old owner may read until it receives its new assignment.
+clients never read it, and a client continues to read the queues that it keeps. Eager hand-over works as RocketMQ: the
+map of owners changes at once, and the old owner may read until it receives its new assignment.
 """
 
 from collections.abc import Iterable
@@ -25,13 +25,13 @@ def follow_target(turn: Turn) -> Outcome:
 
 
 def assign_free(turn: Turn, queues: Iterable[Queue]) -> frozenset[str]:
-    """Assign each of these queues to its client in the target, if nobody owns it; do not wait for the settle interval.
+    """Assign each of these queues that has no owner to its client in the target; ignore the settle interval.
 
     After a loss of state nothing is assigned for a session, not even a queue that was freed since. A late heartbeat of
-    an ended instance may have claimed it, while its real owner lives and has sent no heartbeat yet.
+    an ended instance may have claimed it, while its real owner is alive and has sent no heartbeat yet.
 
     Returns:
-        The clients that got a queue.
+        The clients that were assigned a queue.
     """
     group = turn.group
     if group.loss is not None:
@@ -58,7 +58,7 @@ def assign_free(turn: Turn, queues: Iterable[Queue]) -> frozenset[str]:
 
 
 def end_recovery(turn: Turn) -> Outcome:
-    """End the recovery a session after a loss of state, and assign what nobody claimed; not while clients reconnect."""
+    """End the recovery a session after a loss of state, and assign unclaimed queues; not while clients reconnect."""
     group = turn.group
     if group.loss is None or group.loss.ends_ms > turn.moment.judged_ms or not turn.moment.may_expire:
         return NOTHING
@@ -70,7 +70,7 @@ def settle(turn: Turn, freed: tuple[Queue, ...]) -> frozenset[str]:
     """Assign the queues that were freed in this turn, and record those that stay free.
 
     Returns:
-        The clients that got a queue.
+        The clients that were assigned a queue.
     """
     if not freed:
         return NOBODY

@@ -1,4 +1,4 @@
-"""The state of one queue in long polling: its end, its held pulls, and the pulls that were answered lately."""
+"""The state of one queue for long polling: its end, its held pulls, and the recently answered pulls."""
 
 from functools import cached_property
 
@@ -34,13 +34,13 @@ class HeldQueue(Struct, array_like=True, kw_only=True, dict=True):
     answered: dict[bytes, Answered] = {}
     """Digest of an instance without a held pull -> its newest pull; the oldest answer comes first."""
     forget_ms: int = NEVER_MS
-    """No instance is forgotten before this, by the shard's clock."""
+    """Earliest time at which an instance is forgotten, by the shard's clock."""
     due_ms: int = NEVER_MS
     """Lower bound of all deadlines, by the shard's clock: it may be too early, never too late."""
 
     @property
     def is_blank(self) -> bool:
-        """Whether no client uses the queue; then nothing of it is kept."""
+        """Whether no client uses the queue, so that its state can be dropped."""
         return not (self.holds or self.answered)
 
     @cached_property

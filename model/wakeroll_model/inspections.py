@@ -1,7 +1,7 @@
-"""Inspections: an operator asks a member what it does, and its process answers on record, with its stacks.
+"""Inspections: an operator requests a report from a member, and its process records the answer, with its stacks.
 
-RocketMQ's `consumerRunningInfo` with `jstack` asks by a call from the broker to the client. Here question and answer go
-through the log. So the answer can be read later too, by all who have the right to read the decisions.
+For RocketMQ's `consumerRunningInfo` with `jstack`, the broker calls the client. Here, request and answer are records of
+the log. So the answer can be read later too, by everybody who may read the decisions.
 """
 
 from wakeroll_model import assignment_limits, config, kicks
@@ -12,11 +12,11 @@ from wakeroll_model.target import strategy_of
 from wakeroll_model.turn import Turn
 
 RULE = "inspect"
-"""Rule of the rejection of an `inspect`, and of a `report` that nobody asked for."""
+"""Rule of the rejection of an `inspect`, and of a `report` without a request."""
 
 
 def ask(turn: Turn, event: Inspect) -> None:
-    """Ask a member what it does; a repeated request has no effect."""
+    """Request a report from a member; a repeated request has no effect."""
     if not turn.accepts(event.request_id, RULE, _wrong(turn, event)):
         return
     member = turn.group.members[event.client_id]
@@ -26,7 +26,7 @@ def ask(turn: Turn, event: Inspect) -> None:
 
 
 def record(turn: Turn, event: Report) -> None:
-    """Record the answer of a member that was asked: once for each request, so a client cannot fill the record."""
+    """Record the report of a member, once for each request, so that a client cannot fill the log."""
     member = turn.group.members.get(event.client_id)
     if member is None or member.instance_id != event.instance_id or not member.is_inspected:
         detail = f"nobody has asked {event.client_id!r}, instance {event.instance_id!r}, what it does"

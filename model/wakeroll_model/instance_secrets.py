@@ -1,6 +1,6 @@
 """Instances that only their own process can end: the instance_id is the digest of a secret.
 
-Everybody who reads the control topics knows every instance_id. Without the secret, anybody could forge an `unregister`.
+Every reader of the control topics can see each instance_id. Without the secret, each could forge an `unregister`.
 """
 
 PROVABLE = "h:"
@@ -19,5 +19,5 @@ def provable_id(secret: str) -> str:
 
 
 def may_end(instance_id: str, secret: str) -> bool:
-    """Return whether an `unregister` with this secret may end an instance; anybody may end one that is not a digest."""
+    """Return whether an `unregister` with this secret may end an instance; one that is not a digest needs no secret."""
     return not instance_id.startswith(PROVABLE) or instance_id == provable_id(secret)

@@ -1,4 +1,4 @@
-"""Instances: those that wait for their client_id, those that are turned away, and those that ended.
+"""Instances that wait for their client_id, that are turned away, or that have ended.
 
 A client_id has one live instance, which is the member. Another instance never replaces it.
 """
@@ -37,7 +37,7 @@ def _wait_for_reader(turn: Turn, beat: Heartbeat) -> None:
 
 
 def wait(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
-    """Let an instance wait until the live one has left or expired, unless it cannot be a new one, or is a duplicate.
+    """Let an instance wait until the live one has left or expired, unless it is an old one or a duplicate.
 
     A static member waits in the same way in Kafka's KIP-848 (UNRELEASED_INSTANCE_ID).
     """
@@ -51,7 +51,7 @@ def wait(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
 def _end_former_member(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     """End an instance that was a member before a loss of state, and still reads.
 
-    An instance that only waits has received no assignment and owns nothing.
+    An instance that only waits has received no assignment and owns no queue.
     """
     _stop_waiting(turn, beat, member)
     end(turn, beat.client_id, beat.instance_id, "expired")
@@ -60,11 +60,11 @@ def _end_former_member(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
 
 
 def _is_duplicate(group: Group, beat: Heartbeat, member: Member) -> bool:
-    """Return whether the live instance has proved that it lives on although another instance has its client_id.
+    """Return whether the live instance was certainly alive after another instance with its client_id appeared.
 
-    A record may be late by a session. So a heartbeat of the live instance proves that it lived after the other instance
-    appeared only if it arrives more than a session later. Each waiting instance has a time of its own: the live
-    instance may have proved itself to an earlier one and have died since.
+    A record may be late by a session. So a heartbeat of the live instance proves that it was alive after the other
+    instance appeared only if it arrives more than a session later. The time is counted for each waiting instance: the
+    live instance may have been alive when an earlier one appeared, and have died since.
     """
     since_ms = member.waiting.get(beat.instance_id, -1)
     return since_ms >= 0 and member.seen_ms > since_ms + group.session_of(member) + 1
@@ -99,11 +99,11 @@ def _let_wait(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
 
 
 def _note_waiting(member: Member, instance_id: str, now_ms: int, session_ms: int) -> None:
-    """Remember since when an instance waits, if there is room; instances that came first are kept.
+    """Remember since when an instance waits, if there is room; earlier instances are kept.
 
-    If newcomers replaced those that came first, and more wait than are remembered, none would ever be answered. An
-    instance that came more than two sessions ago and still is on the list has sent no heartbeat since: by that time the
-    member has proved that it lives, or its session is over. Such an instance makes room.
+    If later instances replaced earlier ones, and more wait than are remembered, none would ever be answered. An
+    instance that appeared more than two sessions ago and is still listed has sent no heartbeat since, because by then
+    it would be a duplicate, or the member's session would have ended. Such an instance is removed if there is no room.
     """
     waiting = member.waiting
     if len(waiting) >= MAX_RIVALS:
@@ -136,7 +136,7 @@ def _replace_rival(turn: Turn, member: Member, rival: Rival | None) -> str:
 
 
 def find_ended(group: Group, client_id: str, instance_id: str) -> EndedInstance | None:
-    """Return how an instance ended; None if it did not, or is forgotten."""
+    """Return how an instance ended; None if it has not ended, or is forgotten."""
     return group.ended.get(_life(client_id, instance_id))
 
 
@@ -159,8 +159,8 @@ def fence_again(turn: Turn, beat: Heartbeat, ended: EndedInstance) -> Outcome:
 def remember(turn: Turn, client_id: str, instance_id: str, ended: EndedInstance) -> None:
     """Keep how an instance ended, for as long as a record of it may be late.
 
-    While the group only learns from a log, it publishes nothing. So an instance may go on in spite of what is decided
-    here, unless it left by itself.
+    While the group only learns from a log, it publishes nothing. So an instance that ended here may still be alive,
+    unless it left by itself.
     """
     if turn.group.is_learning and ended.reason != "left":
         return

@@ -2,7 +2,7 @@
 
 Property tests, stories and simulation use them; quality checks pass decisions one by one to the same rules, those of
 `wakeroll_model.decision_rules`. Decisions are passed in the order in which a shard made them (seq): log times may step
-back with a leader's clock, the order does not.
+back with a leader's clock, but this order is reliable.
 
 A new era of a shard begins without owners: queues that its clients had are claimed, not handed over.
 
@@ -71,7 +71,7 @@ def _broken(rule: DecisionRule, decisions: Iterable[AnyDecision]) -> list[str]:
 
 
 def broken_queue(queue: HeldQueue) -> list[str]:
-    """Return the rules that the state of a queue breaks: its parts and their indexes must agree."""
+    """Return the rules that the state of a queue breaks: its parts and their indexes must be consistent."""
     found: list[str] = []
     holds, index = queue.holds, queue.waiting
     clients = [(hold.group_id, hold.client_id) for hold in holds.values()]
@@ -95,7 +95,7 @@ def broken_queue(queue: HeldQueue) -> list[str]:
 
 
 def broken_state(group: Group) -> list[str]:
-    """Return the rules that a group's state breaks: its parts must agree."""
+    """Return the rules that a group's state breaks: its parts must be consistent."""
     found: list[str] = []
     owned = {
         (queue, client_id)

@@ -1,8 +1,8 @@
 """Kicks: an operator makes a member leave its group, and may keep its client out for a time.
 
-Silence is no proof of death, so a kicked member counts as alive. It stays a member and has no part in new targets, so
-all its queues are revoked and handed over as in any rebalance. When it owns none, it is removed and fenced. If it does
-not answer, the end of its session, or the last will of its process, frees its queues as ever.
+A silent member may still be alive, so a kicked member counts as alive. It stays a member and is not part of new
+targets, so all its queues are revoked and handed over as in any rebalance. When it owns none, it is removed and fenced.
+If it does not answer, the end of its session, or the last will of its process, frees its queues as usual.
 """
 
 from wakeroll_model import assignment_limits, config
@@ -18,11 +18,11 @@ RULE = "kick"
 OUT_RULE = "kicked"
 """Rule of the rejection of a heartbeat of a client that is kept out."""
 _NAMED = 5
-"""Clients that a rejection names at most."""
+"""Maximum number of clients that a rejection names."""
 
 
 def kick(turn: Turn, event: Kick) -> Outcome:
-    """Mark a member as kicked, or let a client in again that is kept out; a repeated request has no effect."""
+    """Mark a member as kicked, or let a client that is kept out join again; a repeated request has no effect."""
     group = turn.group
     if not turn.accepts(event.request_id, RULE, _wrong(turn, event)):
         return NOTHING
@@ -42,7 +42,7 @@ def kick(turn: Turn, event: Kick) -> Outcome:
 def keeps_out(turn: Turn, client_id: str, instance_id: str = "") -> Kicked | None:
     """Return the kick that keeps an instance of a client out now; None if there is none.
 
-    The instance that must leave is not kept out: after a loss of state it returns, and is handed over as before.
+    The instance that must leave is not kept out: after a loss of state it joins again, and hands its queues over.
     """
     kicked = turn.group.kicks.get(client_id)
     if kicked is None or kicked.until_ms <= turn.moment.now_ms or kicked.instance_id == instance_id:
@@ -58,7 +58,7 @@ def in_words(kicked: Kicked, now_ms: int) -> str:
 
 
 def end(turn: Turn, client_id: str) -> None:
-    """Note that a kicked member is gone: nothing remains of the kick, unless the client is kept out."""
+    """Note that a kicked member has left: forget the kick, unless the client is kept out."""
     kicked = turn.group.kicks.get(client_id)
     if kicked is not None and kicked.until_ms <= turn.moment.now_ms:
         del turn.group.kicks[client_id]
@@ -78,13 +78,13 @@ def next_due_ms(group: Group) -> int:
 
 
 def no_member(group: Group, client_id: str) -> str:
-    """Return the sentence that a client is no member, and which ones are."""
+    """Return the sentence that a client is not a member, with the names of the members."""
     members = _names(sorted(group.members))
     return f"client_id {client_id!r} is no member of group {group.group_id!r}; its members: {members}"
 
 
 def _plan(turn: Turn, member: Member) -> str:
-    """Return which end of a kicked member frees its queues, and when at the latest."""
+    """Describe how the queues of a kicked member become free, and when at the latest."""
     group, now_ms = turn.group, turn.moment.now_ms
     if group.mode != "clustering":
         return "it is removed at once: the group broadcasts"
@@ -125,7 +125,7 @@ def _wrong(turn: Turn, event: Kick) -> str:
 
 
 def _readmit(turn: Turn, event: Kick) -> Outcome:
-    """Let a client in again that is kept out; a member that leaves still leaves."""
+    """Let a client that is kept out join again; a kicked member still leaves."""
     group, client_id = turn.group, event.client_id
     kicked = group.kicks[client_id]
     if group.is_leaving(client_id):

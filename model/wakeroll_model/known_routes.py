@@ -1,4 +1,4 @@
-"""The queues of every topic that a shard knows."""
+"""The queues of every topic for which a shard has a route."""
 
 from collections.abc import Iterable
 
@@ -21,7 +21,7 @@ class _Change(Struct):
 
 
 class Routes:
-    """Topic -> its newest route. Routes are kept as bytes, because a batch needs few of them."""
+    """Topic -> its newest route. Routes are stored as bytes, because a batch needs only few of them."""
 
     def __init__(self, encoded: dict[str, bytes]) -> None:
         """Continue with these routes; the map is changed in place."""
@@ -55,7 +55,7 @@ class Routes:
         return self._queues[topic]
 
     def details(self, queues: Iterable[Queue]) -> dict[Queue, RoutedQueue]:
-        """Return these queues as the newest routes describe them; without those that are not routed.
+        """Return these queues as the newest routes describe them; leave out queues without a route.
 
         A slice is described as its whole queue.
         """
@@ -85,8 +85,8 @@ class Routes:
     def learn(self, route: Route) -> bool:
         """Store a route; return whether it concerns all groups that subscribe its topic.
 
-        It does if queues or rooms differ from the known ones (an equal version means that they do not), if the topic
-        was recreated under the same name, or if a queue ends earlier than before.
+        It does if queues or rooms differ from those of the former route (with an equal version, they do not), if the
+        topic was recreated under the same name, or if a queue ends earlier than before.
         """
         known = self.get(route.topic)
         self._change(route.topic, _encode(route))
@@ -97,11 +97,11 @@ class Routes:
 
     @property
     def mark(self) -> int:
-        """Number of changes since the last `forget_changes`: it identifies the current routes."""
+        """Number of changes since the last `forget_changes`; it identifies the current routes."""
         return len(self._journal)
 
     def at(self, mark: int) -> "Routes":
-        """Return the routes at a mark: a copy, unless they have not changed since."""
+        """Return the routes as of a mark: a copy if they have changed since."""
         if mark == self.mark:
             return self
         encoded = dict(self.encoded)
@@ -112,12 +112,12 @@ class Routes:
         return past
 
     def follow(self, other: "Routes", mark: int) -> None:
-        """Apply to this copy the changes of the original until a mark, which is not before this copy's own."""
+        """Apply to this copy the changes of the original up to a mark, which is not before this copy's own mark."""
         for change in other._journal[self.mark : mark]:
             self._change(change.topic, change.after)
 
     def forget_changes(self) -> None:
-        """Forget the past; marks begin again at 0."""
+        """Forget the changes so far; marks begin again at 0."""
         self._journal.clear()
 
     def _change(self, topic: str, after: bytes | None) -> None:

@@ -1,9 +1,9 @@
-"""The last will of a member: what is sent for it after its process has ended.
+"""The last will of a member: the events that are sent for it after its process has ended.
 
-While a member lives, its process keeps two things where they outlive it: the will, which changes when queues come and
-go, and the progress, one number per queue, which changes with each message. When the kernel says that the process has
-ended, somebody else reads both and sends the events of the will: a last commit of what the application had processed,
-and an `unregister` that says `died`. The term is MQTT's.
+While a member is alive, its process stores two things in memory that outlives it: the will, which changes when queues
+are assigned and revoked, and the progress, one number per queue, which changes with each message. When the kernel
+reports that the process has ended, the executor reads both and sends the events of the will: a last commit of the
+processed messages, and an `unregister` with `died`. The term comes from MQTT.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from wakeroll_model.queue import Queue
 
 
 class LastWill(Struct, frozen=True, kw_only=True):
-    """A member and its queues, as of one moment, without the progress since."""
+    """A member and its queues at one moment, without later progress."""
 
     group_id: str
     client_id: str
     instance_id: str
     secret: str
-    """The secret behind the instance_id, else empty."""
+    """The secret of the instance_id; empty if it has none."""
     epoch: int
     """Epoch of the newest assignment that the instance received; -1 if none."""
     commits_itself: bool
@@ -31,9 +31,9 @@ class LastWill(Struct, frozen=True, kw_only=True):
     """The queues, each by its assignment."""
 
     def events(self, progress: Mapping[Queue, int], died: str) -> list[Commit | Unregister]:
-        """Return what to send, in this order, to the group's partition.
+        """Return the events to send to the group's partition, in this order.
 
-        An instance that has ended before, or whose queues have other owners by now, has no effect with them.
+        They have no effect if the instance had ended before, or if its queues have other owners by now.
 
         Args:
             progress: queue -> the application has processed all messages below this offset. A queue that is not in it

@@ -11,13 +11,13 @@ def is_news(offset: int, leader_epoch: int | None, before: int, leader_epoch_bef
     """Return whether a valid commit replaces the committed offset.
 
     A smaller offset with a larger epoch proves that the log has lost the messages in between. A larger offset with a
-    smaller epoch is that of a message that was lost.
+    smaller epoch belongs to a message that was lost.
 
     Args:
         offset: the offset of the commit.
         leader_epoch: its leader epoch; None if not known.
         before: the committed offset; -1 if there is none.
-        leader_epoch_before: the leader epoch of that one; None if not known.
+        leader_epoch_before: the leader epoch of the committed offset; None if not known.
     """
     if leader_epoch is None or leader_epoch_before is None or leader_epoch == leader_epoch_before:
         return offset > before
@@ -25,7 +25,7 @@ def is_news(offset: int, leader_epoch: int | None, before: int, leader_epoch_bef
 
 
 def note(leader_epochs: dict[Queue, int], queue: Queue, leader_epoch: int | None) -> None:
-    """Store the leader epoch of a queue's committed offset, or that it is not known."""
+    """Store the leader epoch of a queue's committed offset; None if not known."""
     if leader_epoch is None:
         leader_epochs.pop(queue, None)
     else:

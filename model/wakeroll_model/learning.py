@@ -1,8 +1,8 @@
-"""Learning: how a group takes offsets from a log that a former era decided, as far as heartbeats and commits show them.
+"""Learning: how a group restores offsets from the log of a former era, as far as heartbeats and commits show them.
 
 The log does not show which commit was accepted, nor the epoch in which a queue was assigned. But a commit means that
 its messages were processed, so it counts if the last heartbeat of its instance lists the queue. After a reset, commits
-count again a session later: until then one may have been made before its client received the reset.
+count again after a session: an earlier one may have been made before its client received the reset.
 """
 
 from wakeroll_model.config import NEVER_MS
@@ -13,7 +13,7 @@ from wakeroll_model.turn import Turn
 
 
 def listen(turn: Turn, event: GroupEvent) -> None:
-    """Note which queues an instance lists, until its next heartbeat or its end."""
+    """Note the queues that an instance lists; they are valid until its next heartbeat or its end."""
     listed = turn.group.listed
     match event:
         case Heartbeat():

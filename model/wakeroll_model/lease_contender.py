@@ -1,4 +1,4 @@
-"""A process that wants a lease: when it claims, when it renews, and until when it may act.
+"""A process that competes for a lease: the times to claim and to renew, and until when it may act.
 
 Safety needs one assumption about clocks: the monotonic clocks of two processes run at speeds that differ by less than
 `MARGIN`. A holder may act until `lease_ms` less this margin after it sent a renewal that it has since read in the log.
@@ -13,16 +13,16 @@ from typing import Any, Literal
 from wakeroll_model.lease_log import AnyLeaseRecord, Claim, Lease, LogId, Release, Renewal
 
 MARGIN = 0.1
-"""Part of the lease by which a holder stops earlier than others may claim."""
+"""Share of the lease by which a holder stops before others may claim."""
 RENEWALS_PER_LEASE = 4
 _LONGEST_STEP_MS = 1_000
-"""Longest time between two calls that counts as silence of the others: longer ones are pauses of this process."""
+"""Longest time between two calls that counts as silence of other processes; a longer one is a pause of this process."""
 
 State = Literal["waiting", "held", "doubtful", "lost", "ended"]
 
 
 class Contender:
-    """The view of one process on one lease. It acts on records only after it has read them in the log."""
+    """One process that competes for one lease. It acts on a record, even its own, only after reading it in the log."""
 
     def __init__(self, name: str, holder: str, lease_ms: int, now_ms: int, *, first: int = 0, log: LogId = "") -> None:
         """Begin to wait.
@@ -31,7 +31,7 @@ class Contender:
             name: name of the lease.
             holder: id of this process, never used before.
             lease_ms: duration of the lease.
-            now_ms: now.
+            now_ms: the present time.
             first: offset of the first record that the log still has.
             log: id of the topic of the log; empty if it is not known.
         """
@@ -39,10 +39,10 @@ class Contender:
         self._holder = holder
         self._lease_ms = lease_ms
         self._is_complete = first == 0
-        """Whether the log has all records, so that a lease without records was never held."""
+        """Whether the log is complete, so that a lease without records was never held."""
         self._number = 0
         self._returned = 0
-        """Number of the last own record that was read in the log, and was valid."""
+        """Number of the last own record that was read in the log and was valid."""
         self._sent_ms: dict[int, int] = {}
         """Number of an own record that was not read in the log yet -> when it was sent."""
         self._term: int | None = None
@@ -79,8 +79,8 @@ class Contender:
     def begin_again(self, first: int, log: LogId) -> None:
         """Note that the log was replaced, or has lost its last records; the next one to read has the offset `first`.
 
-        Nobody can tell what the others have read of the log before. So its holder has lost the lease, and the others
-        wait until they have read nothing for the duration of a lease.
+        It is not known how much of the former log the other processes have read. So the holder has lost the lease, and
+        all wait until they have read no record for the duration of a lease.
         """
         self._is_cut_off = self._is_cut_off or self._term is not None
         self.lease = Lease(self.lease.name, first, log)
@@ -90,13 +90,13 @@ class Contender:
 
     @property
     def sent(self) -> int:
-        """Number of the last record that this process was given to append; 0 before the first."""
+        """Number of the last record that this process had to append; 0 before the first."""
         return self._number
 
     def has_proved(self, sent: int) -> bool:
         """Return whether a record after this one (see `sent`) was read in the log, and this process has the lease.
 
-        Then no claim that was appended before that record has taken the lease from it. No clock decides that.
+        Then no claim that was appended before that record has taken the lease from it. This does not depend on clocks.
         """
         return self._returned > sent and self._term is not None and not self.is_lost
 
@@ -106,7 +106,7 @@ class Contender:
             self._due_ms = self._seen_ms
 
     def disturbed(self) -> None:
-        """Note that the brokers cannot be reached: the silence of the holder counts from the end of the disturbance."""
+        """Note that the brokers cannot be reached: the holder's silence is counted from the end of the disturbance."""
         self._is_disturbed = True
 
     def next_record(self, now_ms: int, read: int) -> AnyLeaseRecord | None:
@@ -115,7 +115,7 @@ class Contender:
         Call this at least twice a second, each time after all available records were passed to `read`.
 
         Args:
-            now_ms: now.
+            now_ms: the present time.
             read: offset up to which the log was read, of all leases; -1 before the first record.
         """
         # The silence begins now, if a record was read since the last call.

@@ -4,11 +4,11 @@ A process that wants the lease appends a claim. The claim names the offset up to
 is valid if no other record of this lease lies between that offset and the claim. Then the offset of the claim is the
 new term of the lease. The holder appends renewals with its term. A record of an older term has no effect.
 
-So all readers agree, whatever they have read before, and no clock decides. Clocks say only when a process may claim,
-and until when a holder may act: see `wakeroll_model.lease_contender`.
+So all readers agree, wherever they began to read, and the result does not depend on clocks. Clocks decide only when a
+process may claim, and until when a holder may act: see `wakeroll_model.lease_contender`.
 
-If the topic is deleted and created again, offsets begin again. So a record names the topic's id, and readers ignore the
-records of processes that still believe in the topic before. `turn_number` orders the terms of both.
+If the topic is deleted and created again, offsets begin again. So a record contains the topic's id, and readers ignore
+the records of processes that have read the former topic. `turn_number` orders the terms of both topics.
 """
 
 from typing import Annotated
@@ -43,13 +43,13 @@ class LeaseRecord(Struct, kw_only=True, frozen=True, omit_defaults=True, tag_fie
 
 
 class Claim(LeaseRecord, kw_only=True, frozen=True, tag="claim"):
-    """A process wants the lease, because its holder has been silent for longer than the lease, or has released it."""
+    """A process claims the lease, because its holder has been silent for longer than the lease, or has released it."""
 
     read: Annotated[int, Meta(ge=-1, description="offset of the last record that the process has read; -1 if none")]
 
 
 class Renewal(LeaseRecord, kw_only=True, frozen=True, tag="renewal"):
-    """The holder still works."""
+    """The holder renews its lease."""
 
     term: Term
 
@@ -90,7 +90,7 @@ class Lease:
         return bool(self.log and record.log) and record.log != self.log
 
     def read(self, offset: int, record: AnyLeaseRecord) -> bool:
-        """Apply the next record of the log; return whether it is valid. Those of other leases and logs are ignored."""
+        """Apply the next record of the log; return whether it is valid. Ignore records of other leases and logs."""
         if record.lease != self.name or self.is_foreign(record):
             return False
         before, self.last = self.last, offset
@@ -122,9 +122,9 @@ class Lease:
 
 
 TERM_BITS = 40
-"""With ten records of leases per second, terms grow for 3,000 years."""
+"""Bits of a term in the number of a turn: with ten records of leases per second, they last for 3,000 years."""
 _HIGHEST = 2**63 - 1
-"""Delta stores the number as a signed integer of 64 bits."""
+"""Largest number of a turn, because Delta stores it as a signed integer of 64 bits."""
 
 
 def turn_number(generation: int, term: int) -> int:

@@ -1,4 +1,4 @@
-"""Locks on queues, for clients that speak RocketMQ's protocol for ordered groups (its `RebalanceLockManager`).
+"""Locks on queues, for clients that use RocketMQ's protocol for ordered groups (its `RebalanceLockManager`).
 
 In wakeroll the assignment already is exclusive, so a lock is granted to the queue's owner only. It ends after a minute
 unless it is renewed, when its owner returns it, and in any case when the queue is freed.

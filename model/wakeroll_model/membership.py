@@ -28,20 +28,21 @@ from wakeroll_model.target import strategy_of
 from wakeroll_model.turn import NOTHING, Outcome, Turn, combined
 
 REPORTED = "its heartbeats come from a process that watches its group; that process is silent, the client may live"
-"""Why a member of a group with the strategy PINNED expired: members that leave are unregistered by that process."""
+"""Detail of an expired member in a group with the strategy PINNED, whose members are reported by another process."""
 
 # --- events ---
 
 
 def heartbeat(turn: Turn, beat: Heartbeat) -> Outcome:
-    """Answer a heartbeat; the first case that applies decides.
+    """Process a heartbeat; the first of these cases that applies decides.
 
     - The live instance of its client_id is the member.
     - An instance that ended is fenced again, whatever its heartbeat shows. It never becomes a member again.
     - A client that an operator keeps out is turned away.
-    - No assignment with an epoch above the group's was ever sent, so a heartbeat that shows one proves nothing.
-    - After a loss of state, a newcomer waits as long as a member from before the loss may live unnoticed.
-    - If another live instance has the client_id, the new instance waits until that one has left or expired.
+    - A heartbeat with an epoch above the group's is rejected, because no such assignment was ever sent.
+    - After a loss of state, a new client waits as long as a member from before the loss may be alive without having
+      sent a heartbeat.
+    - If another live instance has the client_id, the new instance waits until the other one has left or expired.
     """
     group = turn.group
     member = group.members.get(beat.client_id)
@@ -67,9 +68,9 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> Outcome:
 
 
 def unregister(turn: Turn, event: Unregister) -> Outcome:
-    """Remove a client that leaves in good order, or whose process has ended.
+    """Remove a client that leaves by itself, or whose process has ended.
 
-    Its instance is remembered: a late heartbeat must not bring it back.
+    Its instance is remembered, so that a late heartbeat does not make it a member again.
     """
     group = turn.group
     if not may_end(event.instance_id, event.secret):
@@ -140,7 +141,7 @@ def _reject_mode(turn: Turn, beat: Heartbeat) -> Outcome:
 
 
 def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
-    """Update a member by its heartbeat; one with a lower epoch than it showed before only proves that it lives."""
+    """Update a member by its heartbeat; a lower epoch than before only proves that the member is alive."""
     group = turn.group
     member.seen_ms = turn.moment.now_ms
     if beat.epoch < member.shown_epoch:
@@ -176,7 +177,7 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
 
 
 def _slice_by(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
-    """Note by what a member cuts partitions; it may get slices now, or none any more."""
+    """Note the key by which a member cuts partitions; with it, the member may get slices, or lose them."""
     before, member.slice_by = slicing.knowing(turn.group), beat.slice_by
     conflicts.review_all(turn)
     is_cut = not turn.group.settings.slices.keys().isdisjoint(turn.group.topics)
@@ -196,12 +197,12 @@ def _turn_away_kicked(turn: Turn, beat: Heartbeat, kicked: Kicked) -> Outcome:
 
 
 def _is_newcomer_after_loss(group: Group, beat: Heartbeat) -> bool:
-    """Return whether a client must wait: members from before a loss come first, and nothing is assigned meanwhile."""
+    """Return whether a client must wait: members from before a loss join first, and nothing is assigned meanwhile."""
     return group.loss is not None and beat.epoch < 0 and not beat.owned
 
 
 def _has_other_mode(group: Group, beat: Heartbeat) -> bool:
-    """Return whether an instance has another mode than the members beside which it would be one."""
+    """Return whether an instance has another mode than the present members."""
     return beat.mode != group.mode and not group.members.keys() <= {beat.client_id}
 
 
@@ -271,10 +272,10 @@ def _is_lagging(turn: Turn, member: Member) -> bool:
     """Return whether a member has not shown its newest assignment although it could have received it for two sessions.
 
     Log time does not show when a decision was published. The rounds that other members show prove it. The two sessions
-    begin there. They begin again whenever the member shows an assignment that it had missed.
+    begin with this proof. They begin again whenever the member shows an assignment that it had missed.
 
-    Below level 3, another member's epoch counts as a proof, which it is not: the member may have been sent its
-    assignment later in the same epoch.
+    Below level 3, another member's epoch counts as a proof. It proves too little: the assignment of this member may
+    have been sent later in the same epoch.
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if turn.level >= 3:
@@ -287,7 +288,7 @@ def _is_lagging(turn: Turn, member: Member) -> bool:
 
 
 def _trust(group: Group, loss: Loss, beat: Heartbeat, member: Member) -> None:
-    """Learn, after a loss of state, which session timeout a member trusts: the settings may be lost too."""
+    """After a loss of state, take the session timeout from a member's heartbeat: the settings may be lost too."""
     if beat.session_timeout_ms > loss.session_ms:
         group.loss = Loss(loss.at_ms, beat.session_timeout_ms, loss.until_ms)
     member.session_ms = max(member.session_ms, beat.session_timeout_ms)
@@ -301,7 +302,7 @@ def _never_given(group: Group, beat: Heartbeat) -> str:
 
 
 def _evict_lagging(turn: Turn, client_id: str, member: Member) -> Outcome:
-    """Evict a member whose heartbeats arrive and that does not receive its assignments: others need its queues."""
+    """Evict a member that sends heartbeats and does not receive its assignments, so that others get its queues."""
     since_ms = turn.moment.now_ms - member.lagging_since_ms
     detail = (
         f"deaf: its heartbeats show epoch {member.shown_epoch}; expected at least {member.lagging_epoch}, "
@@ -323,7 +324,7 @@ def _evidence(member: Member) -> str:
 def dismiss(turn: Turn) -> Outcome:
     """Remove the members that an operator kicked and that own no queue any more; in a broadcasting group, all of them.
 
-    After a loss of state, a member may read queues that nobody has claimed yet, so it stays.
+    After a loss of state, a member may read queues that are not claimed yet, so it stays.
     """
     group = turn.group
     if group.loss is not None:
@@ -357,7 +358,7 @@ def _remove(turn: Turn, client_id: str, reason: FencedReason, how: How) -> Outco
 
 
 def _go_on_without(turn: Turn, gone: Iterable[tuple[str, Member]]) -> Outcome:
-    """Let in the instances that waited for the client_ids of removed members."""
+    """Let the instances join that waited for the client_ids of removed members."""
     group, now_ms = turn.group, turn.moment.now_ms
     outcomes: list[Outcome] = []
     for client_id, member in gone:

@@ -1,4 +1,4 @@
-"""Modes: what the mode of a group decides about members, queues and offsets: one interface, two implementations.
+"""Modes: the functions on members, queues and offsets that depend on a group's mode, with two implementations.
 
 The modules `clustering` and `broadcasting` implement it. Nothing else in the group machine depends on the mode.
 """
@@ -27,10 +27,10 @@ class Sharing(Protocol):
         """Request a new target because members or their topics changed, if that concerns other members."""
 
     def join(self, turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
-        """Give a new member what it may have at once, with the queues that it had before a loss of state."""
+        """Assign a new member the queues that it may have at once, with those that it had before a loss of state."""
 
     def resubscribe(self, turn: Turn, client_id: str, left: Collection[str]) -> Outcome:
-        """Follow a change of a member's topics; `left`: those that it no longer subscribes."""
+        """Follow a change of a member's topics; `left`: topics that it no longer subscribes."""
 
     def receive(self, turn: Turn, beat: Heartbeat, member: Member, *, target_stands: bool) -> Outcome:
         """Process the queues that a member's heartbeat lists; `target_stands`: whether no new target was requested."""
@@ -41,7 +41,7 @@ class Sharing(Protocol):
     # --- the target ---
 
     def target(self, turn: Turn) -> tuple[Target, bool]:
-        """Compute the target; return it, and whether any queue must be assigned or revoked because of it."""
+        """Compute the target; return it, and whether a queue must be assigned or revoked because of it."""
 
     def follow_target(self, turn: Turn) -> Outcome:
         """Assign and revoke queues by the new target."""
@@ -52,13 +52,13 @@ class Sharing(Protocol):
         """Return where a member starts a queue."""
 
     def committer(self, group: Group, client_id: str, queue: Queue) -> str | None:
-        """Return the client whose commits of a queue count, where `client_id` wants to commit; None if no client."""
+        """Return the client that may commit a queue for which `client_id` sent a commit; None if no client may."""
 
     def is_known(self, group: Group, client_id: str) -> bool:
         """Return whether the group has offsets that commits of a client advance, even if it is no member."""
 
     def committed(self, group: Group, client_id: str) -> Mapping[Queue, int]:
-        """Return the committed offsets that commits of a client advance, as they are at any later time."""
+        """Return the map of committed offsets that commits of a client advance; it follows later changes."""
 
     def leader_epochs(self, group: Group, client_id: str) -> Mapping[Queue, int]:
         """Return the leader epochs of the committed offsets, as far as they are known."""
@@ -84,7 +84,7 @@ class Sharing(Protocol):
         """Return why a reset sets too many offsets; empty if it does not."""
 
     def describe_reset(self, group: Group, queues: int) -> tuple[str, int]:
-        """Return the strategy and the number of queues that the record of a reset of so many `queues` names."""
+        """Return the strategy and the number of queues for the record of a reset of this many `queues`."""
 
     def has_offset(self, group: Group, queue: Queue) -> bool:
         """Return whether there is any committed offset of a queue."""

@@ -1,8 +1,8 @@
-"""Offsets by filter: how far the queues of a group are processed, while its members want different messages.
+"""Offsets by filter: the progress in the queues of a group while its members have different filters.
 
-A committed offset never passes a message that a member of the group wants and that is not processed. For each filter,
-an owner may have come further: every message that matches the filter is processed below its own offset, which is
-``ahead`` of the committed one. The next owner starts at the committed offset and passes over those messages.
+A committed offset never passes an unprocessed message that matches the filter of a member. For a single filter, an
+owner may have progressed further: that filter has an offset of its own, ``ahead`` of the committed one, below which all
+matching messages are processed. The next owner starts at the committed offset and skips those messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,10 +23,10 @@ def of(group: Group, queue: Queue) -> tuple[Ahead, ...]:
 
 
 def merged(known: Sequence[Ahead], more: Sequence[Ahead], offset: int) -> tuple[Ahead, ...]:
-    """Return the highest offset for each filter of both, sorted by filter, without those at or below `offset`.
+    """Merge two lists: return the highest offset for each filter, sorted by filter, without those at or below `offset`.
 
-    A processed message stays processed, so the highest one counts, unless its leader epoch is lower: then the log has
-    lost its tail since. Of too many filters, those with the highest offsets are kept.
+    A processed message stays processed, so the highest offset counts, unless its leader epoch is lower: then the log
+    has lost its tail since. If there are too many filters, those with the highest offsets are kept.
     """
     if not known and not more:
         return ()
@@ -39,14 +39,14 @@ def merged(known: Sequence[Ahead], more: Sequence[Ahead], offset: int) -> tuple[
 
 
 def is_progress(one: Ahead, before: Ahead | None) -> bool:
-    """Return whether an offset replaces the one that is known for the same filter; None if there is none."""
+    """Return whether an offset replaces the known one of the same filter, which is None if there is none."""
     if before is None:
         return True
     return leader_epochs.is_news(one.offset, one.leader_epoch, before.offset, before.leader_epoch)
 
 
 def store(group: Group, queue: Queue, ahead: tuple[Ahead, ...]) -> None:
-    """Replace the offsets by filter of a queue; without room for them in the group, none are kept."""
+    """Replace the offsets by filter of a queue; drop them if the group has no room for them."""
     size = bytes_of(ahead)
     group.ahead_bytes -= bytes_of(group.ahead.pop(queue, ()))
     if ahead and group.ahead_bytes + size <= config.MAX_AHEAD_BYTES:

@@ -29,9 +29,9 @@ def grant(turn: Turn, queue: Queue, client_id: str, assigned_epoch: int) -> None
 
 
 def _end_former(turn: Turn, queue: Queue) -> None:
-    """Record that free queues which overlap a queue are no queues any more, before the record of its own owner.
+    """Record that free queues which overlap a queue do not exist any more, before its own hand-over is recorded.
 
-    If one of them comes back later, its ownership begins again: no pause lasts from the one time to the other.
+    If one of them exists again later, its ownership begins again, and the time in between does not count as a pause.
     """
     group = turn.group
     for other in slicing.overlapping(group, queue):
@@ -45,7 +45,7 @@ def _end_former(turn: Turn, queue: Queue) -> None:
 
 
 def revoke(turn: Turn, queues: Iterable[Queue]) -> Outcome:
-    """Request the release of queues; one whose owner should have it again meanwhile is still released first."""
+    """Request the release of queues; one that its owner should have again meanwhile must still be released first."""
     group = turn.group
     owners: set[str] = set()
     for queue in queues:
@@ -60,7 +60,7 @@ def revoke(turn: Turn, queues: Iterable[Queue]) -> Outcome:
 
 
 def free(turn: Turn, queues: Mapping[Queue, How]) -> Outcome:
-    """Take queues from their owners, in this order; nobody owns them afterwards. `queues`: queue -> how it is freed."""
+    """Free queues of their owners, in this order. `queues`: queue -> how it is freed."""
     if not queues:
         return NOTHING
     group = turn.group

@@ -30,11 +30,11 @@ class PartitionProgress:
 
     @property
     def lowest(self) -> int | None:
-        """Offset below which everything is processed; None if a part of the partition has no committed offset."""
+        """Offset below which all messages are processed; None if a part of the partition has no committed offset."""
         return min(self.offsets.values()) if self.is_covered else None
 
     def note(self, queue: Queue, offset: int | None) -> None:
-        """Note the newest committed offset of a queue, or that it is deleted; it replaces those that overlap it."""
+        """Note the committed offset of a queue, None if it was deleted; it replaces those of overlapping queues."""
         if offset is None:
             self.offsets.pop(queue, None)
             return

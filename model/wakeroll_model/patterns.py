@@ -1,9 +1,9 @@
 """Patterns: a member subscribes all topics whose names match a regular expression, also those that are created later.
 
-An observer, which knows the topics of the cluster, evaluates the expression and appends the topics to the log of the
-group (`Matches`), as Kafka's coordinator does (KIP-848). So all members and all coordinators agree on them, and no
-expression is evaluated here. A topic that matches is subscribed as if the member had named it, with the filter that the
-member has for all of them.
+An observer, which queries the topics of the cluster, evaluates the expression and appends the matching topics to the
+log of the group (`Matches`). In Kafka, the coordinator evaluates it (KIP-848). So all members and all coordinators
+agree on them, and no expression is evaluated here. A topic that matches is subscribed as if the member had named it,
+with the filter of the member's pattern.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,14 +18,14 @@ from wakeroll_model.turn import NOTHING, Outcome, Turn, combined
 RULE = "pattern"
 """Rule of the rejection of a pattern that cannot be evaluated, or that matches too many topics."""
 SHOWN = 5
-"""Topics that a sentence names at most."""
+"""Maximum number of topics that a sentence names."""
 
 
 def matched_by(group: Group, beat: Heartbeat, member: Member | None = None) -> list[str]:
     """Return the topics that a heartbeat subscribes by its pattern only, sorted.
 
-    Until an observer has evaluated a pattern, a member keeps the topics that it has by the one before; after a loss of
-    state, those of the queues that it claims.
+    Until an observer has evaluated a pattern, a member keeps the topics of its former pattern; after a loss of state,
+    the topics of the queues that it claims.
     """
     if not beat.pattern:
         return []
@@ -37,7 +37,7 @@ def matched_by(group: Group, beat: Heartbeat, member: Member | None = None) -> l
 
 
 def without(matched: Iterable[str], named: Collection[str]) -> list[str]:
-    """Return the topics that a member has by its pattern only: those that it names have their own filters."""
+    """Return the topics that a member has only by its pattern; topics that it names have their own filters."""
     return [topic for topic in matched if topic not in named]
 
 
@@ -50,12 +50,12 @@ def subscribed(matched: Iterable[str], by: Heartbeat | Member) -> dict[str, Subs
 
 
 def text_of(by: Heartbeat | Member) -> str:
-    """Return what a group stores of a pattern, for its size: the expression, and its filter if it has one."""
+    """Return the text that a group stores of a pattern, for its size: the expression, and its filter if it has one."""
     return by.pattern if by.pattern_expression == "*" else by.pattern + by.pattern_expression
 
 
 def note_problem(turn: Turn, beat: Heartbeat) -> None:
-    """Reject a heartbeat with another pattern than before, if something is wrong with the pattern."""
+    """Reject a heartbeat with a new pattern if the pattern is not valid."""
     known = turn.group.matches.get(beat.pattern) if beat.pattern else None
     if known is not None and known.problem:
         turn.reject(beat, RULE, known.problem)
@@ -100,8 +100,9 @@ def _subscribed(turn: Turn, event: Matches, before: Matched | None, now: Matched
 
     `subscribed`: the topics of the group before.
 
-    A topic that was deleted has lost its queues already, and one without queues has none to share: so the target is
-    compared, as after a route. If other members had one of the topics, their filters are compared by a new one.
+    A deleted topic has lost its queues already, and a topic without queues adds none, so the target is only compared,
+    as after a route. If other members subscribe one of the topics, a new target is requested, which compares their
+    filters.
     """
     group = turn.group
     known = frozenset(() if before is None else before.topics)
@@ -133,7 +134,7 @@ def _subscribed(turn: Turn, event: Matches, before: Matched | None, now: Matched
 def _topics(turn: Turn, event: Matches, before: Matched | None) -> list[str]:
     """Return the topics of a pattern, sorted and bounded.
 
-    One observer may list a topic later than another: a topic that the newest route has queues of is there still.
+    Observers may list topics at different times, so a topic whose newest route has queues still exists.
     """
     kept = [] if before is None else before.topics
     listed = frozenset(event.topics)
@@ -143,7 +144,7 @@ def _topics(turn: Turn, event: Matches, before: Matched | None) -> list[str]:
 
 
 def _subscriptions(member: Member, topics: Collection[str]) -> tuple[dict[str, Subscription], list[str]]:
-    """Return the subscriptions of a member whose pattern matches these topics, and those that it has by it only."""
+    """Return the subscriptions of a member whose pattern matches these topics, and those by the pattern alone."""
     own = frozenset(member.matched)
     named = {topic: one for topic, one in member.subscriptions.items() if topic not in own}
     matched = without(topics, named)
@@ -151,7 +152,7 @@ def _subscriptions(member: Member, topics: Collection[str]) -> tuple[dict[str, S
 
 
 def _forget_unused(group: Group) -> None:
-    """Forget the patterns that no member has, except for the newest ones: a member may return to one."""
+    """Forget the patterns that no member has, except for the newest ones, which a member may use again."""
     used = {member.pattern for member in group.members.values()}
     unused = [pattern for pattern in group.matches if pattern not in used]
     for pattern in unused[: max(len(unused) - UNUSED_PATTERNS, 0)]:
@@ -159,7 +160,7 @@ def _forget_unused(group: Group) -> None:
 
 
 def _difference(added: Collection[str], left: Collection[str]) -> str:
-    """Return which topics match and match no more: ``+payments -orders``; at most the first few of each."""
+    """Return the topics that match newly and no longer: ``+payments -orders``; at most the first few of each."""
     parts = []
     for sign, topics in (("+", added), ("-", left)):
         parts += [f"{sign}{topic}" for topic in list(topics)[:SHOWN]]

@@ -1,7 +1,7 @@
-"""Pauses: an operator lets a group rest. Its members keep their queues and heartbeats, and hand out no message.
+"""Pauses: an operator pauses a group. Its members keep their queues, send heartbeats, and deliver no message.
 
-RocketMQ's `consumeEnable` does the same. Members learn it by their assignments, in an epoch of its own. It ends with a
-resume, or when the group is forgotten.
+RocketMQ's `consumeEnable` does the same. Members receive the pause with their assignments, in an epoch of its own. It
+ends with a resume, or when the group is forgotten.
 """
 
 from wakeroll_model import assignment_limits, commits

@@ -22,9 +22,9 @@ _named = attrgetter(*NAMES)
 def agreed(group: Group, beat: Heartbeat) -> Heartbeat:
     """Return a heartbeat with the strategy that counts for its member.
 
-    If its application has not chosen one, that is the strategy of the running group: the oldest member's, or its own
-    one if it is the oldest. The first member of a group brings what its SDK has by default. Afterwards the group keeps
-    it, also when that member has left.
+    If its application has not chosen one, that is the strategy of the running group: the oldest member's, or its own if
+    it is the oldest. The first member of a group brings the default of its SDK. Afterwards the group keeps that
+    strategy, even when the member has left.
     """
     if not beat.strategy_by_default or not group.members:
         return beat
@@ -82,7 +82,7 @@ def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
 
 
 def are_stored(beat: Heartbeat, member: Member) -> bool:
-    """Return whether a heartbeat has the preferences that are stored, in the same order."""
+    """Return whether a heartbeat has the stored preferences, in the same order."""
     if _named(member) != _named(beat):
         return False
     if not member.matched:
@@ -101,7 +101,7 @@ def _named_before(member: Member, topic: str) -> Subscription | None:
 
 
 def _newer(known: Subscription | None, shown: Subscription) -> Subscription:
-    """Return the subscription with the higher version; the known one if the versions are equal."""
+    """Return the subscription with the higher version; the stored one if the versions are equal."""
     return shown if known is None or shown.version > known.version else known
 
 

@@ -1,4 +1,4 @@
-"""The client's side of long polling: which pulls to send, which answers count, when a pull has timed out.
+"""The client's side of long polling: pulls to send, answers to accept, and timeouts of pulls.
 
 The SDK runs it with threads and Kafka. The caller provides the time: `now_ms` is a monotonic clock of the client, in
 milliseconds.
@@ -23,13 +23,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PullEnded(Struct, frozen=True):
-    """A pull ended: read again."""
+    """A pull has ended, so the client must read again."""
 
     pull: Pull
     reason: WakeReason | Literal["lost", "refused"]
     """Reason of its wake; ``lost``: no wake arrived in time; ``refused``: the coordinator rejected the pull."""
     next_offset: int
-    """End of the queue as far as the coordinator knows it; the pull's own offset if there was no wake."""
+    """End of the queue by the coordinator's wake; the pull's own offset if there was no wake."""
     rule: str = ""
     """The broken rule, if the pull was rejected; else empty."""
     detail: str = ""
@@ -51,12 +51,13 @@ class Pulls:
         self._waiting: dict[str, tuple[Pull, int]] = {}
         """Request id -> the pull, and when it ends by itself."""
         self._of_queue: dict[Queue, Pull] = {}
-        """The same pulls by queue: some clients wait for thousands of queues."""
+        """The same pulls by queue, because some clients wait for thousands of queues."""
 
     def pull(self, queue: Queue, from_offset: int, timeout_ms: int, subscription: Subscription, now_ms: int) -> Pull:
         """Return the pull to append: it waits for messages of `queue` from `from_offset` on, by this subscription.
 
-        Pulls of a queue must reach Kafka in the order of these calls: a lower number after a higher one gets no answer.
+        Pulls of a queue must reach Kafka in the order of these calls: a pull with a lower number after one with a
+        higher number gets no answer.
         """
         assert self.waiting(queue) is None, f"{queue} is being waited for already"
         self._number += 1
@@ -91,7 +92,7 @@ class Pulls:
     def quoted_in(self, refusal: Rejected) -> Pull | None:
         """Return the waiting pull that a rejection is about; None if there is none.
 
-        A rejection names no request; it contains the first bytes of the record.
+        A rejection contains the first bytes of the record, and no request id.
         """
         for pull, _ in self._waiting.values():
             if base64.b64encode(_encode(pull)[:MAX_RAW_BYTES]).decode() == refusal.raw:

@@ -6,7 +6,7 @@ one answer.
 
 A queue is known from its first pull until `REMEMBER_MS` after the last answer; arrivals of other queues are ignored.
 The first pull is answered at once, because the end of an unknown queue is not known. A client that reads again after
-that answer misses nothing.
+that answer misses no message.
 """
 
 from hashlib import sha256
@@ -100,7 +100,7 @@ def _pull(queue: HeldQueue, pull: Pull, now_ms: int, bounds: Load) -> list[AnyDe
 
 
 def _cancel(queue: HeldQueue, cancel: Cancel, now_ms: int) -> list[AnyDecision]:
-    """End a pull that its client cancels; one that is answered already, or unknown, gets no answer."""
+    """End a pull that its client cancels; ignore one that is answered already or unknown."""
     number = queue.waiting.of_client(cancel.group_id, cancel.client_id)
     if number is None or queue.holds[number].request_id != cancel.request_id:
         return []
@@ -108,7 +108,7 @@ def _cancel(queue: HeldQueue, cancel: Cancel, now_ms: int) -> list[AnyDecision]:
 
 
 def _arrive(queue: HeldQueue, arrival: Arrival, now_ms: int) -> list[AnyDecision]:
-    """Wake the holds that an arrival matches, and those beyond the end that a closed window of reports confirms.
+    """Wake the holds that match an arrival, and those beyond the end that a closed window of reports confirms.
 
     An arrival that names an observer is its report; any other one is a hint.
     """
@@ -152,7 +152,7 @@ def _pass_time(queue: HeldQueue, now_ms: int) -> list[AnyDecision]:
 
 
 def _room(queue: HeldQueue, load: Load, limits: Limits) -> Load:
-    """Return the load that a queue may have at most, by its own limits and those of the shard."""
+    """Return the maximum load of a queue, by its own limits and those of the shard."""
     elsewhere = load - queue.load
     return Load(
         entities=limits.max_pulled_queues - elsewhere.entities,
@@ -190,7 +190,7 @@ def _wake(queue: HeldQueue, hold: Hold, reason: WakeReason, now_ms: int, back_to
 
 
 def _answer(queue: HeldQueue, hold: Hold, reason: WakeReason, now_ms: int, back_to: int | None = None) -> Wake:
-    """Return the answer to a pull; `back_to`: where the first message may be that its client has not seen."""
+    """Return the answer to a pull; `back_to`: lowest offset of a message that its client may not have received."""
     next_offset = queue.end.end_for(hold.from_offset, now_ms) if back_to is None else back_to
     return Wake(
         request_id=hold.request_id,
@@ -212,7 +212,7 @@ def _newest(queue: HeldQueue, life: bytes, held: int | None) -> int:
 
 
 def _life(pull: Pull) -> bytes:
-    """Return the key of an instance in the state: its size is fixed, however long the names are."""
+    """Return the key of an instance in the state; its size does not depend on the length of names."""
     return sha256(f"{pull.group_id} {pull.client_id} {pull.instance_id}".encode()).digest()[:16]  # names have no blanks
 
 

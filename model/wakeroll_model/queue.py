@@ -28,7 +28,7 @@ SliceText = Annotated[
     SliceName | None,
     Meta(description="slice of the partition: 5/8 is slice 5 (from 0) of 8; null if the partition is not cut"),
 ]
-"""A slice as the tables have it, beside the number of its queue."""
+"""A slice in the column `slice` of the tables, beside the number of its queue."""
 Room = Annotated[str, Meta(max_length=255, description="rack or machine room; empty if not known")]
 
 
@@ -56,12 +56,12 @@ class Queue(Struct, frozen=True, order=True, omit_defaults=True):
 
     @property
     def slice_text(self) -> str | None:
-        """The slice as the column `slice` has it, such as ``5/8``; None if the queue is not cut."""
+        """The slice as text for the column `slice`, such as ``5/8``; None if the queue is not cut."""
         return text_of_slice(self.slice, self.slices)
 
     @classmethod
     def of_columns(cls, topic: str, broker: str, queue_id: int, slice_text: str | None) -> "Queue":
-        """Return the queue that a row names by its columns `topic`, `broker`, `queue_id` and `slice`.
+        """Return the queue of a row from its columns `topic`, `broker`, `queue_id` and `slice`.
 
         >>> Queue.of_columns("orders", "", 3, "5/8"), Queue.of_columns("orders", "", 3, None)
         (Queue(orders-3/5of8), Queue(orders-3))
@@ -97,7 +97,7 @@ class Queue(Struct, frozen=True, order=True, omit_defaults=True):
 
 
 def text_of_slice(number: int, slices: int) -> str | None:
-    """Return a slice as the column `slice` has it, such as ``5/8``; None if the queue is not cut."""
+    """Return a slice as text for the column `slice`, such as ``5/8``; None if the queue is not cut."""
     return None if slices == 1 else f"{number}/{slices}"
 
 

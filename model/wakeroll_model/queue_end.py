@@ -1,8 +1,9 @@
 """The end offset of a queue, from the observers' reports and the producers' hints.
 
-A report is absolute, but it may be late, and then it is too low or too high. So a higher report counts at once, and a
-lower one when the reports of a whole window confirm it. A window is closed by the first report that arrives at least
-`CONFIRM_MS` after its first one. A hint counts for `HINT_MS` at most, and not against a closed window.
+A report contains the true end offset at its time, but it may arrive late, and then it is too low or too high. So a
+higher report counts at once, and a lower report counts when the reports of a whole window confirm it. A window is
+closed by the first report that arrives at least `CONFIRM_MS` after its first one. A hint counts for `HINT_MS` at most,
+and never against a closed window.
 """
 
 from typing import NamedTuple
@@ -21,7 +22,7 @@ class Window(NamedTuple):
     """When the first report arrived, by the shard's clock."""
 
     def contradicts(self, offset: int, named_ms: int) -> bool:
-        """Return whether an offset that was named at that time is beyond the queue's end."""
+        """Return whether an offset that was reported or hinted at a time is beyond the queue's end."""
         return offset > self.largest and named_ms <= self.since_ms
 
 
@@ -31,14 +32,14 @@ class QueueEnd(Struct, array_like=True):
     reported: int = 0
     """The largest end that an observer reported and that no closed window contradicts; 0 before the first report."""
     largest: int = 0
-    """Largest report of the open window."""
+    """Largest end in the reports of the open window."""
     smallest: int = 0
     since_ms: int = -1
-    """First report of the open window; -1 before the first report."""
+    """Time of the first report of the open window; -1 before the first report."""
     hinted: int = 0
-    """The largest end that producers hinted at lately."""
+    """The largest end in recent hints of producers."""
     hinted_ms: int = 0
-    """When a producer first hinted at `hinted`."""
+    """Time of the first hint with `hinted`."""
 
     def reported_or_hinted(self, now_ms: int) -> int:
         """Return the end of the queue by reports and hints."""
@@ -47,8 +48,8 @@ class QueueEnd(Struct, array_like=True):
     def end_for(self, from_offset: int, now_ms: int) -> int:
         """Return the end to send to a client that pulls from this offset.
 
-        A hint is not sent, because it may be wrong. Nor is an offset that the queue does not seem to reach repeated: a
-        client that was misled once would stay misled.
+        A hint is not sent, because it may be wrong. The client's own offset is not sent either if the queue does not
+        seem to reach it, so that a wrong offset of a client is corrected.
         """
         is_plausible = self.since_ms < 0 or from_offset <= self.reported_or_hinted(now_ms)
         return max(self.reported, from_offset) if is_plausible else self.reported

@@ -57,7 +57,7 @@ class Record(Struct, frozen=True):
 
 
 class _Names(Struct):
-    """Fields that identify a rejected record, as far as they can be read."""
+    """Fields that identify a rejected record, as far as they are readable."""
 
     type: Any = None
     group_id: Any = None
@@ -82,13 +82,13 @@ _NEW_FIELDS: Mapping[int, Mapping[type[Struct], Collection[str]]] = {
         Queue: ("slices", "slice"),
     },
 }
-"""Level -> its new fields: unknown below it, so they may have any value there."""
+"""Level -> its new fields. Below the level they are unknown fields, so they may have any value."""
 
 
 def _earlier(given: Any, level: int, made: dict[Any, Any]) -> Any:
-    """Return the form of a type without the fields that are new above a level.
+    """Return a type without the fields that are new above a level.
 
-    `made`: type -> its form, as far as it was made before.
+    `made`: type -> its form, for the types that were converted before.
     """
     if isinstance(given, type) and issubclass(given, Struct):
         if given not in made:
@@ -122,11 +122,11 @@ def _new_fields(given: type[Struct], level: int) -> Collection[str]:
 SLICES_LEVEL = 5
 """First feature level at which partitions may be cut into slices."""
 _MADE: Mapping[int, dict[Any, Any]] = {3: {}, 4: {}}
-"""Level below `SLICES_LEVEL` -> type -> its form at that level; 3 also counts for those below it."""
+"""Level below `SLICES_LEVEL` -> type -> its form at that level; 3 also stands for lower levels."""
 _DECODERS = {level: msgspec.json.Decoder(_earlier(AnyEvent, level, made)).decode for level, made in _MADE.items()}
 _LATER = {earlier: later for made in _MADE.values() for later, earlier in made.items()}
 _MAY_NAME_SLICES = re.compile(rb"slice|\\u")
-"""Matches every JSON text with a field of level 5, and few others; a name may be written with escapes."""
+"""Matches every JSON text with a field of level 5, and few others; JSON may write a name with escapes."""
 _decode_names = msgspec.json.Decoder(_Names).decode
 KEYS_LEVEL = 4
 """First feature level at which there are `keys` records."""
@@ -142,8 +142,8 @@ _NEW_TYPES: Mapping[type[Event], int] = {
     Report: OPERATORS_LEVEL,
     Matches: OPERATORS_LEVEL,
 }
-"""Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it. Below that
-level, `keys`, `kick`, `delete`, `pause`, `inspect`, `report` and `matches` are unknown types."""
+"""Event -> the first level whose rejections list it, if that is not 1, because the bytes of decisions depend on the
+list. Below that level, `keys`, `kick`, `delete`, `pause`, `inspect`, `report` and `matches` are unknown types."""
 _KNOWN_TYPES: Mapping[int, frozenset[str]] = {
     level: frozenset(
         str(event.__struct_config__.tag)
@@ -153,7 +153,7 @@ _KNOWN_TYPES: Mapping[int, frozenset[str]] = {
     )
     for level in feature_levels.CHANGES
 }
-"""Level -> the types that its rejections name."""
+"""Level -> the types that its rejections list."""
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _encode = msgspec.json.Encoder().encode
 
@@ -232,7 +232,7 @@ def raw_of(record: Record) -> str:
 
 
 def entity_of(event: AnyEvent | LogEvent) -> str:
-    """Return the entity of an event, as its record's key names it; empty if the event is for every partition."""
+    """Return the entity of an event, by the key of its record; empty if the event is for every partition."""
     if isinstance(event, (*ON_EVERY_PARTITION, Progress)):
         return ""
     if isinstance(event, KafkaEvent):
@@ -246,7 +246,7 @@ def type_of(event: Event) -> str:
 
 
 def _misplaced(record: Record, event: AnyEvent, partitions: int, level: int) -> Rejected | None:
-    """Check the key and the partition: a group with records in two partitions would have two coordinators."""
+    """Check the key and the partition, because a group with records in two partitions would have two coordinators."""
     key = record.key
     if isinstance(event, ON_EVERY_PARTITION):
         if key is not None:
@@ -297,9 +297,10 @@ def _long_description(event: Heartbeat, about: About) -> Rejected | None:
 
 
 def _decode(value: bytes, level: int) -> AnyEvent:
-    """Decode an event as a level reads it: fields of later levels are unknown, and have no effect.
+    """Decode an event by the declarations of a level: fields of later levels are unknown, and have no effect.
 
-    At level 4, the few records that name slices cost more than all others, which every later level reads alike.
+    At level 4, only the few records that name slices need another declaration, and cost more; every later level reads
+    all others in the same way.
     """
     if level >= SLICES_LEVEL or (level == SLICES_LEVEL - 1 and not _MAY_NAME_SLICES.search(value)):
         return _decode_event(value)
@@ -308,7 +309,7 @@ def _decode(value: bytes, level: int) -> AnyEvent:
 
 
 def _in_full(value: Any) -> Any:
-    """Return a value that was read in the form of an earlier level, in its present form."""
+    """Convert a value that was read in the form of an earlier level to the present form."""
     if isinstance(value, Struct):
         named = {name: _in_full(getattr(value, name)) for name in value.__struct_fields__}
         return _LATER.get(type(value), type(value))(**named)
@@ -318,7 +319,7 @@ def _in_full(value: Any) -> Any:
 
 
 def _wrong_slice(event: AnyEvent) -> Rejected | None:
-    """Check the slices that an event names as far as a declaration cannot."""
+    """Check the slices in an event by the rules that no declaration can express."""
     named = event.slices if isinstance(event, Configure) and event.slices is not UNSET else {}
     for number in (*named.values(), *(queue.slices for queue in _queues_in(event))):
         if number & (number - 1):
@@ -361,7 +362,7 @@ def _is_deep(value: bytes) -> bool:
     """Return whether a value's brackets nest too deeply, before a decoder recurses into them.
 
     The result depends on the bytes alone, not on the free stack, so every process decides the same about a record.
-    Texts are removed only if brackets inside them might matter.
+    Texts are removed only if brackets inside them could change the result.
     """
     return _nests(value) and _nests(_without_texts(value))
 
@@ -377,7 +378,7 @@ def _without_texts(value: bytes) -> bytes:
 
 
 def _nests(value: bytes) -> bool:
-    """Return whether brackets nest too deeply, including brackets inside texts; quick, and not exact.
+    """Return whether brackets may nest too deeply, including brackets inside texts; quick, and not exact.
 
     Up to four times the depth may pass.
     """
@@ -411,7 +412,7 @@ def _unreadable(record: Record, error: Exception, level: int) -> Rejected:
 
 
 def _unknown_type(name: Any, level: int, event: Event | None = None) -> Rejected:
-    """Return the rejection of a record without a type that is known at this level."""
+    """Return the rejection of a record without a type that this level has."""
     found = f"no type {name[:64]!r}" if isinstance(name, str) else "the record has no type"
     return refuse("type", f"{found}; there are: {', '.join(sorted(_KNOWN_TYPES[level]))}", event)
 

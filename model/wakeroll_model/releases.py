@@ -1,4 +1,4 @@
-"""Releases: how a revoked queue becomes free, by what its owner's heartbeats show.
+"""Releases: the heartbeats of its owner show when a revoked queue becomes free.
 
 1. A new target revokes the queue; the assignment sent to its owner lists it in `revoke`.
 2. The receipt: a heartbeat shows the epoch of the revocation and still lists the queue, because the owner drains it.
@@ -18,9 +18,9 @@ from wakeroll_model.turn import NOBODY, NOTHING, Outcome, Turn
 
 
 def receipt_or_release(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
-    """Process what a heartbeat shows about revoked queues: the receipt of the revocation, or the release of the queue.
+    """Process revoked queues by a heartbeat: it shows the receipt of the revocation, or the release of the queue.
 
-    A heartbeat with an epoch below that of the revocation was sent before the revocation arrived, and proves nothing.
+    A heartbeat with an epoch below that of the revocation was sent before the revocation arrived, and has no effect.
     """
     if not member.revoking:
         return NOTHING
@@ -45,7 +45,7 @@ def _note_receipt(turn: Turn, revocation: Revocation) -> None:
 def release_overdue(turn: Turn) -> Outcome:
     """Free queues whose owner showed the revocation and did not release them within the revoke timeout.
 
-    An ordered group waits for an owner that lives, however slow it is: two consumers of a queue would break the order.
+    An ordered group waits for a live owner, however slow it is, because two consumers of a queue would break the order.
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if group.is_ordered:

@@ -1,4 +1,4 @@
-"""Resharding: the state of one shard becomes the states of several, for a larger number of partitions.
+"""Resharding: the state of one shard is split into the states of several, for a larger number of partitions.
 
 The new number is a multiple of the old one. Then all entities of a new shard come from one old shard, and continue with
 its clock: the partition of a key is its hash modulo the number, so a key of partition p of n is in one of the
@@ -64,15 +64,15 @@ def split(
 
     Nothing is lost: members, owners, epochs, offsets, held pulls and deadlines stay as they are. In the new partitions
     no member expires until `metadata_ms` and the longest session of a member have passed, because clients append to the
-    old partition until they learn the new number.
+    old partition until they receive the new number.
 
     Args:
         topic: the control topic.
         partition: the partition of the old shard.
-        body: its state after all records that it decides.
+        body: the state of the old shard after all records that it decides.
         partitions: the new number of partitions.
         offset: offset of the first record in the old partition that the new number decides.
-        metadata_ms: longest time in which a client learns of new partitions (ms).
+        metadata_ms: longest time until a client receives metadata of new partitions (ms).
 
     Raises:
         CannotSplit: the number is wrong, or the shard is recovering from a loss of its state.
@@ -94,7 +94,7 @@ def split(
 
 
 def grown(shard: Shard, offset: int, partitions: int) -> Shard:
-    """Return the shard that continues an old one in the same partition, from a record on; see `split`."""
+    """Return the shard that continues an old one in the same partition from a record on; see `split`."""
     parts = split(shard.topic, shard.partition, shard.body(), partitions, offset=offset)
     return shard.continued(parts[shard.partition], partitions)
 
@@ -132,6 +132,6 @@ def _part(topic: str, state: ShardState, number: int, partitions: int, growth: G
 
 
 def _of(index: Mapping[str, list[str]], is_here: Callable[[str], bool]) -> dict[str, list[str]]:
-    """Return the part of an index, topic -> names, that has names of one shard."""
+    """Return the part of an index (topic -> names) with the names of one shard."""
     found = {topic: [name for name in names if is_here(name)] for topic, names in index.items()}
     return {topic: names for topic, names in found.items() if names}

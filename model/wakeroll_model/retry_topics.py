@@ -1,4 +1,4 @@
-"""The retry topic and the dead letter topic of a group, and the delay levels: after how long a message is retried."""
+"""The retry topic and the dead letter topic of a group, and the delay levels, by which a message is retried."""
 
 from bisect import bisect
 
@@ -6,11 +6,11 @@ from wakeroll_model.queue import GroupId
 
 DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 """Delay of each level, from level 1 (s); RocketMQ's `messageDelayLevel`. Queue `level - 1` of a retry topic has the
-messages of that level: all of a queue wait equally long, so that they are due in the order of their offsets."""
+messages of that level. All messages of a queue wait equally long, so they are due in the order of their offsets."""
 FIRST_LEVEL = 3
 """Level of the first retry; each further retry has the next one, as with RocketMQ's sendMessageBack."""
 MAX_RETRIES = 16
-"""Retries of a message before it becomes a dead letter; RocketMQ's `maxReconsumeTimes`."""
+"""Maximum number of retries of a message before it becomes a dead letter; RocketMQ's `maxReconsumeTimes`."""
 MAX_DELAY_S = 7 * 86_400
 """Longest delay that an application may choose (s): the default retention of a retry topic is 30 days."""
 

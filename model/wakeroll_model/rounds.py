@@ -1,9 +1,9 @@
-"""Rounds: how a coordinator knows that an assignment has been published, although it reads nothing but the log.
+"""Rounds: how a coordinator finds out that an assignment was published, although it reads only the control topics.
 
-A shard decides about records of the log long before, or long after, its decisions are published: a coordinator that was
-away decides about minutes of the log in one moment. Only heartbeats show what was published. Each assignment carries
-the group's round, and each heartbeat shows the round of the newest assignment that its client received. When a
-heartbeat shows the present round, the next round begins: everything sent in it was decided at a later record.
+The time of a decision in the log does not show when it is published: a coordinator that was down decides about minutes
+of the log in one moment. Only heartbeats show what was published. Each assignment carries the group's round, and each
+heartbeat shows the round of the newest assignment that its client received. When a heartbeat shows the present round,
+the next round begins: everything sent in it was decided at a later record.
 
 A coordinator plans a batch of records before it publishes a decision about them, and publishes all of them before it
 begins the next batch. So an assignment of round r + 1 is of a batch that was planned before any heartbeat shows that
@@ -27,7 +27,7 @@ def sent_in(turn: Turn) -> int | UnsetType:
 def note(turn: Turn, beat: Heartbeat, member: Member) -> None:
     """Note the round that a member shows; if it is the present one, the next one begins.
 
-    A round above the present one was never sent, so it proves nothing.
+    A round above the present one was never sent, and is ignored.
     """
     group = turn.group
     if turn.level < 3 or not member.shown_round < beat.round <= group.round:
@@ -54,10 +54,10 @@ def is_lagging(turn: Turn, member: Member) -> bool:
 
 
 def probe(turn: Turn, client_id: str, member: Member) -> Outcome:
-    """Send another member its assignment again, if no other traffic shows what is published.
+    """Send a member its assignment again, if no other traffic shows which rounds are published.
 
-    If nothing changes in a group, nothing is sent to the members that receive everything, and rounds would not grow.
-    One member is probed per heartbeat interval, each time another one, because it may lag as well.
+    If nothing changes in a group, no assignments are sent to members that do not lag, and rounds would not grow. One
+    member is probed per heartbeat interval, each time another one, because the probed member may lag too.
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if turn.level < 3 or member.lagging_round < 0 or _is_published(turn, member):
@@ -73,7 +73,7 @@ def probe(turn: Turn, client_id: str, member: Member) -> Outcome:
 
 
 def _is_published(turn: Turn, member: Member) -> bool:
-    """Return whether a round that a member has shown proves that the missed assignment is in the inbox."""
+    """Return whether a round that a member has shown proves that the missed assignment was published."""
     shown_round = turn.group.round - 1
     return shown_round >= member.lagging_round + EVIDENCE_ROUNDS
 

@@ -1,4 +1,4 @@
-"""The groups that receive a route, by its topic; and the topics whose routes nobody needs any more."""
+"""The groups that receive a route, by its topic; and the topics whose routes no group needs any more."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class RouteReaders:
         return tuple(listed.get(topic, ()))
 
     def begin(self, name: str, entity: Entity) -> None:
-        """Note under which topics an entity is listed; call it before the entity changes."""
+        """Note the topics under which an entity is listed; call it before the entity changes."""
         self._topics[name] = self._machine.topics(entity), self._machine.watched(entity)
 
     def update(self, name: str, entity: Entity, *, subscribes: bool = True) -> None:

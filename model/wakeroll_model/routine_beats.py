@@ -1,4 +1,4 @@
-"""Routine heartbeats: those that only prove that a member lives.
+"""Routine heartbeats, which only prove that a member is alive.
 
 Almost every heartbeat is equal, byte for byte, to the one before it, and its group has not changed since. Then its only
 effect is the time of the member's last heartbeat. A shard recognizes such a heartbeat by a digest of its record. It
@@ -17,7 +17,7 @@ from wakeroll_model.group import Group
 from wakeroll_model.records import Record
 
 DIGEST_SIZE = 16
-"""Bytes of a digest: nobody can make two records with the same one, because that takes 2**64 attempts."""
+"""Bytes of a digest; to make two records with the same digest would take 2**64 attempts."""
 
 
 class RoutineBeats(Struct, array_like=True):
@@ -26,7 +26,7 @@ class RoutineBeats(Struct, array_like=True):
     clients: dict[bytes, str] = {}
     """Digest of a record -> its client. A record with this digest is routine as long as it is listed here."""
     seen_ms: dict[str, int] = {}
-    """Client -> the shard's clock at its last routine heartbeat, where the group's state does not have it yet."""
+    """Client -> the shard's clock at its last routine heartbeat, unless the group's state has that time already."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -69,7 +69,7 @@ def enter(seen_ms: dict[str, int], group: Group) -> None:
 
 
 def with_seen(seen_ms: Mapping[str, int], group: Group) -> Group:
-    """Return a group with the times of routine heartbeats; `group` stays as it is."""
+    """Return a copy of a group with the times of routine heartbeats."""
     later = {name: structs.replace(group.members[name], seen_ms=at_ms) for name, at_ms in seen_ms.items()}
     return structs.replace(group, members=group.members | later)
 
@@ -83,14 +83,14 @@ class RoutineIndex:
         self._used: dict[bytes, RoutineBeats] = {}
 
     def client_of(self, record: Record) -> tuple[RoutineBeats, str] | None:
-        """Return the client whose routine heartbeat a record is, with those of its group; None if it is none."""
+        """Return the client of a routine heartbeat, and its group's routine heartbeats; None for any other record."""
         if record.key is None or record.value is None or (beats := self._of(record.key)) is None:
             return None
         client_id = beats.clients.get(_digest(record.value))
         return None if client_id is None else (beats, client_id)
 
     def unlist(self, group: Group, client_id: str) -> None:
-        """Unlist the heartbeat of a client, which has sent another one."""
+        """Remove the listed heartbeat of a client that has sent another one."""
         member = group.members.get(client_id)
         if member is None:
             return
@@ -100,7 +100,7 @@ class RoutineIndex:
         member.routine_beat = b""
 
     def list_if_routine(self, group: Group, beat: Heartbeat, record: Record) -> None:
-        """List a heartbeat that has led to no decision if another one like it would be routine.
+        """List a heartbeat that has led to no decision, if an equal heartbeat would be routine.
 
         Args:
             group: the group, after the heartbeat.
@@ -124,7 +124,7 @@ class RoutineIndex:
         return {} if beats is None else beats.seen_ms
 
     def take_seen(self, group_id: str) -> dict[str, int]:
-        """Return the times that a group's state does not have yet: client -> the shard's clock; and forget them."""
+        """Return and forget the times that a group's state does not have yet: client -> the shard's clock."""
         beats = self._of(group_id.encode())
         if beats is None:
             return {}
@@ -132,13 +132,13 @@ class RoutineIndex:
         return seen_ms
 
     def drop(self, group_id: str) -> None:
-        """Unlist all heartbeats of a group, whose state has all times."""
+        """Remove all listed heartbeats of a group whose state has all times."""
         key = group_id.encode()
         self._used.pop(key, None)
         self._stored.pop(key, None)
 
     def end_all(self) -> None:
-        """Unlist all heartbeats of all groups."""
+        """Remove all listed heartbeats of all groups."""
         for key in [*self._stored.keys(), *self._used.keys()]:
             if (beats := self._of(key)) is not None:
                 beats.clients.clear()

@@ -30,7 +30,7 @@ OffsetMode = Annotated[
 
 
 class EventRow(Struct, frozen=True, kw_only=True):
-    """One record of a control topic, with the ticks: they are the clock of a replay.  Key: topic, partition, offset."""
+    """One record of a control topic, also a tick: ticks are the clock of a replay.  Key: topic, partition, offset."""
 
     topic: Annotated[str, Meta(description="name of the control topic")]
     partition: Partition
@@ -132,7 +132,8 @@ class SnapshotRow(Struct, frozen=True, kw_only=True):
 class DivergenceRow(Struct, frozen=True, kw_only=True):
     """A decision that differs from the one with the same identity in `decisions`.  Key: partition, offset.
 
-    Coordinators that run at once must decide the same. Of each pair of them, only the first differences are stored.
+    Coordinators that run at once must decide the same. Only the first differences of each pair of coordinators are
+    stored.
     """
 
     partition: Annotated[int, Meta(ge=0, description="Kafka partition of the decisions topic")]
@@ -148,7 +149,7 @@ class DivergenceRow(Struct, frozen=True, kw_only=True):
 
 
 class ChainRow(Struct, frozen=True, kw_only=True):
-    """One line of the chain of a table: which rows the appends of a minute have added.  Key: table_name, number."""
+    """One line of the hash chain of a table: the rows that were appended in a minute.  Key: table_name, number."""
 
     table_name: Annotated[str, Meta(description="table whose rows the line covers")]
     number: Annotated[int, Meta(ge=1, description="number of the line in the chain of its table, from 1")]
@@ -172,7 +173,7 @@ class Table:
     stream: tuple[str, ...]
     """Columns that identify a sequence of rows."""
     position: str
-    """Column that counts up in such a sequence; a row that is not above the highest is a repetition."""
+    """Column that increases in such a sequence; a row that is not above the highest value is a repetition."""
     key: tuple[str, ...]
     """Columns that identify a row."""
     at: str = "at_ms"
@@ -210,7 +211,8 @@ TABLES: Mapping[str, Table] = {
     table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES, CHAIN)
 }
 READ = (CHAIN, EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES)
-"""All tables in the order in which readers open them: so `chain` has no line of a commit that a table lacks."""
+"""All tables in the order in which readers open them, so that `chain` has no line about rows that a reader does not
+see."""
 CHAINED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES)
 """Tables that have a chain."""
 RECORDED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS)

@@ -51,8 +51,8 @@ from wakeroll_model.signing import SIGNED_BY, Signatures, admit, new_signers
 _KEEP_TOPICS = (Commit, Failures, Lock, Unlock)
 """Events that change no subscription and no target: the topics that a group follows stay the same."""
 _KEEP_ROUTINE = (*_KEEP_TOPICS, Heartbeat, Matches, Tick)
-"""Events after which the group's routine heartbeats stay routine, if the event led to no decision; except the client's
-own, after a heartbeat."""
+"""Events after which the group's routine heartbeats stay routine, if the event led to no decision. After a heartbeat,
+this holds for all clients except its own."""
 _FRAMES = 6
 """Number of innermost calls in a fingerprint."""
 _OURS = __name__.partition(".")[0]
@@ -82,21 +82,21 @@ class Shard:
             partition: the Kafka partition.
             partitions: number of partitions of the topic; as in the state, which `wakeroll_model.resharding` changes.
             body: the state after the last batch; None at the very start, or if it was lost.
-            era: 1 at the very start.  One above the body's era begins a new era, because records are missing between
-                the body and the log, or because there is no body.  Settings, offsets, routes and ended instances are
-                kept.  Members return by their heartbeats.  For a session, only claimed queues are assigned.
-            quiet_until: of a new era, the first offset whose decisions are published.  Another era has decided about
+            era: 1 at the very start.  The body's era plus 1 begins a new era, because records are missing between the
+                body and the log, or because there is no body.  Settings, offsets, routes and ended instances are kept.
+                Members join again by their heartbeats.  For a session, only claimed queues are assigned.
+            quiet_until: in a new era, the first offset whose decisions are published.  Another era has decided about
                 the records before it; from them the shard only learns the state.
             level: feature level of a shard without a body, before its first record.
-            signatures: the keys of this process, of which those on record verify signed records; or the verdicts on
-                record; None: signatures are neither required nor read.
+            signatures: the keys of this process, of which the recorded ones verify signed records; or recorded
+                verdicts; None: signatures are neither required nor read.
             raises: raise exceptions of the machine, for tests, instead of rejecting the event.
             skips_routine: skip the machine for routine heartbeats; False: never, for tests. The decisions are the same.
 
         Raises:
             WrongPartitions: the body was made with another number of partitions.
-            UnknownLevel: the body is at a level that this release does not know.
-            MissingKeys: this process lacks the secret of a key on record.
+            UnknownLevel: the body is at a level that this release does not support.
+            MissingKeys: this process lacks the secret of a recorded key.
         """
         state = ShardState(partitions, level=level) if body is None else decode_state(body)
         feature_levels.require_known(state.level, shard_of(topic, partition))
@@ -156,17 +156,17 @@ class Shard:
 
     @property
     def tick_ms(self) -> int:
-        """Log time of the last tick, epoch ms: where the log continues, however much of it was dark."""
+        """Log time of the last tick, epoch ms; unlike the shard's clock, it includes the time of dark logs."""
         return self._state.clock.tick_ms
 
     @property
     def level(self) -> int:
-        """The feature level at which the next record is decided."""
+        """The feature level for the next record."""
         return self._state.level
 
     @property
     def version(self) -> int:
-        """Version of the encoded state: releases that read it behave as this one at the shard's level."""
+        """Version of the encoded state; every release that reads it decides like this one at the shard's level."""
         return feature_levels.STATE_VERSIONS[self._state.level]
 
     @property
@@ -181,7 +181,7 @@ class Shard:
 
     @property
     def keys(self) -> Mapping[str, ValidKey]:
-        """The keys on record, by name, the oldest first; empty: each process accepts the keys of its key file."""
+        """The recorded keys, by name, the oldest first; empty: each process accepts the keys of its key file."""
         return self._state.keys
 
     @property
@@ -197,15 +197,15 @@ class Shard:
 
     @property
     def routes(self) -> Routes:
-        """The queues of every topic that the shard knows."""
+        """The queues of every topic for which the shard has a route."""
         return self._routes
 
     def copy(self) -> "Shard":
-        """Return a second shard that continues from here and leaves this one as it is; it requires no signatures."""
+        """Return a copy of the shard, which can continue independently; the copy requires no signatures."""
         return Shard(self.topic, self.partition, self._partitions, self.body(), raises=self._raises)
 
     def continued(self, body: bytes, partitions: int) -> "Shard":
-        """Return a shard that continues with another state, by the same keys."""
+        """Return a shard with another state and the same keys."""
         return Shard(self.topic, self.partition, partitions, body, signatures=self._own_signatures, raises=self._raises)
 
     def body(self) -> bytes:
@@ -223,8 +223,8 @@ class Shard:
         A bad record raises nothing: the result is a `Rejected`.
 
         Raises:
-            UnknownLevel: a signed record raises the level to one that this release does not know.
-            MissingKeys: from a signed record on, a key is valid whose secret this process lacks.
+            UnknownLevel: a signed record raises the level to one that this release does not support.
+            MissingKeys: a signed record makes a key valid whose secret this process lacks.
         """
         state = self._state
         state.offset = record.offset
@@ -266,7 +266,7 @@ class Shard:
         return [] if state.stage else self._numbered(decisions, record, cause)
 
     def group(self, group_id: str) -> Group | None:
-        """Return a group's state, for tests and queries, which do not change it; None if there is none."""
+        """Return a group's state for tests and queries, which must not change it; None if there is none."""
         entity = self._known(group_id)
         return entity if isinstance(entity, Group) else None
 
@@ -287,7 +287,7 @@ class Shard:
         return clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None)
 
     def _look_at_all(self, now_ms: int) -> None:
-        """Let the next tick, or this one, look at every entity: its deadlines may have become earlier."""
+        """Let the next tick, or this one, process every entity, because its deadlines may have become earlier."""
         for name in self.names():
             self._deadlines.set(name, now_ms)
         self._state.next_due_ms = now_ms
@@ -319,7 +319,7 @@ class Shard:
         return decisions
 
     def _raise_level(self, level: int) -> None:
-        """Decide at this level from the next record on; a level never goes down."""
+        """Decide at this level from the next record on; a level never decreases."""
         if level > self._state.level:
             feature_levels.require_known(level, f"{self._name}, from offset {self._state.offset} on,")
             self._state.level = level
@@ -328,7 +328,7 @@ class Shard:
                 self._look_at_all(self._state.clock.now_ms)
 
     def _change_keys(self, change: KeyChange) -> list[AnyDecision]:
-        """Verify by other keys from the next record on."""
+        """Verify signatures by other keys from the next record on."""
         valid = valid_keys.changed(self._state.keys, change)
         if isinstance(valid, str):
             return [refuse("keys", valid, change)]
@@ -344,7 +344,7 @@ class Shard:
         return not self._state.stage and (self._signatures is None or self._signatures.may_be_routine(record))
 
     def _note_routine(self, beat: Heartbeat, record: Record, decisions: list[AnyDecision]) -> None:
-        """Note whether the next heartbeat like this one is a routine one; a signed one has no second like it."""
+        """Note whether an equal heartbeat will be routine; a signed heartbeat has no equal."""
         group = self._entities.used.get(beat.group_id)
         if self._skips_routine and isinstance(group, Group):
             self._routine.unlist(group, beat.client_id)
@@ -435,7 +435,7 @@ class Shard:
         return decisions
 
     def _drop(self, name: str) -> None:
-        """Forget an entity that has nothing to keep, at once; its epochs are not used again."""
+        """Forget an entity without anything to keep; its epochs are not used again."""
         state, entity = self._state, self._entities.drop(name)
         state.lowest_epoch = max(state.lowest_epoch, self._machine.epoch(entity))
         self._deadlines.drop(name)
@@ -443,7 +443,7 @@ class Shard:
         self._routine.drop(name)
 
     def _known(self, name: str) -> Entity | None:
-        """Return an entity for a query, which must not change a byte of the state."""
+        """Return an entity for a query, without any change of the state."""
         if name not in self._entities:
             return None
         entity, seen_ms = self._load(name), self._routine.seen(name)
@@ -463,7 +463,7 @@ class Shard:
 
 
 def fingerprint(error: Exception) -> str:
-    """Return a name for a failure of the machine itself: the exception, and the functions of this package it came from.
+    """Return a name for a failure of the machine itself: the exception, and the calls of this package that raised it.
 
     It is part of a decision, so it must be the same on every machine and after edits elsewhere. It contains no line
     numbers, no calls of the standard library, and no names that differ between versions of Python, such as those of

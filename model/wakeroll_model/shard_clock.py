@@ -1,4 +1,4 @@
-"""The clock of a shard, driven by the observers' ticks: neither a dark log nor a wrong log clock counts as silence."""
+"""The clock of a shard, driven by the observers' ticks: a dark log or a wrong log clock does not end sessions."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from wakeroll_model.events import Tick
 
 
 class Moment(Struct, frozen=True):
-    """The time of a record, as the machines may use it."""
+    """The time of a record, for the machines."""
 
     now_ms: int
     """The shard's clock, which deadlines use; it never goes back."""
@@ -22,7 +22,7 @@ class Moment(Struct, frozen=True):
     def judged_ms(self) -> int:
         """The time at which sessions end: the clock at the last tick.
 
-        A record between two ticks may put `now_ms` up to 2 s above it, if the log's clock is ahead.
+        A record between two ticks may set `now_ms` to up to 2 s above this time, if the log's clock is ahead.
         """
         return self.now_ms if self.ticked_ms < 0 else self.ticked_ms
 
@@ -52,7 +52,7 @@ class ShardClock(Struct, array_like=True):
     now_ms: int = 0
     """The latest time that `read` returned."""
     grace_until_ms: int = -config.GRACE_EVERY_MS
-    """No member expires before this."""
+    """Earliest time at which a member expires."""
     lines: dict[str, Line] = {}
     """Observer -> its line; the latest observer comes last."""
 
@@ -78,7 +78,7 @@ class ShardClock(Struct, array_like=True):
         return self.now_ms
 
     def follow(self, timestamp_ms: int) -> Moment:
-        """Go to the log time of a record whose time others have measured: nothing expires by this clock."""
+        """Set the clock to the log time of a record of Kafka's own groups, where nothing expires by this clock."""
         self.at_tick_ms = self.tick_ms = self.now_ms = max(self.now_ms, timestamp_ms)
         return Moment(self.now_ms, timestamp_ms, may_expire=False)
 

@@ -1,4 +1,4 @@
-"""The groups, or the queues, of a shard: encoded until a record needs them, and restored after an event that failed."""
+"""The groups, or the queues, of a shard: encoded until a record needs them, and restored after a failed event."""
 
 from wakeroll_model import routine_beats
 from wakeroll_model.coordinator_log.kafka_events import LogEvent
@@ -11,7 +11,7 @@ from wakeroll_model.shard_clock import Moment
 from wakeroll_model.shard_state import ShardState
 
 _Step = tuple[AnyEvent | LogEvent, Moment, Cause, int, Around]
-"""An event that succeeded, with its inputs and the mark of the routes then in use."""
+"""An event that succeeded, with its inputs and the mark of the routes at that time."""
 
 
 class Entities:
@@ -48,7 +48,7 @@ class Entities:
         self._steps.setdefault(name, []).append(seen_ms)
 
     def before(self, name: str) -> Entity:
-        """Return an entity as it was after its last successful event: from its bytes, and the events since."""
+        """Restore an entity as of its last successful event, from its bytes and the events since."""
         entity, steps = self._decoded(name), self._steps.get(name, [])
         marks = (step[3] for step in steps if not isinstance(step, dict))
         routes = self._routes.at(next(marks, self._routes.mark))
@@ -63,7 +63,7 @@ class Entities:
         return entity
 
     def keep(self, name: str, entity: Entity) -> None:
-        """Encode an entity as it is: its events so far are not applied again if another one fails."""
+        """Encode an entity now: its events so far are not applied again if a later one fails."""
         self.used[name] = entity
         self._state.entities[name] = self._machine.encode(entity)
         self._steps.pop(name, None)

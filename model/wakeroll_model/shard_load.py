@@ -38,7 +38,7 @@ class Load(Struct, array_like=True, frozen=True):
         )
 
     def used(self, limits: Limits, most_entities: int) -> float:
-        """Return the largest share that a shard with this load uses of a limit above which events are rejected.
+        """Return the largest share of a limit that a shard with this load uses; above a limit, events are rejected.
 
         >>> Load(entities=5, pulls=50_000).used(Limits(), 50)
         0.5
@@ -46,7 +46,7 @@ class Load(Struct, array_like=True, frozen=True):
         0.8
 
         Args:
-            limits: of the deployment.
+            limits: the limits of the deployment.
             most_entities: the limit on the number of groups or queues of the shard.
 
         Returns:

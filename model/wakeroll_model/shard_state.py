@@ -16,11 +16,11 @@ from wakeroll_model.signing import Role, Signers
 VERSION = max(feature_levels.STATE_VERSIONS.values())
 """Newest version of the machines and of the state's layout."""
 READABLE = range(3, VERSION + 1)
-"""Versions whose states can be read: since the first of them, fields were only added."""
+"""Versions whose states can be read, because fields were only added since the first of them."""
 
 
 class WrongPartitions(ValueError):
-    """A state was made with another number of partitions, so its groups belong to other shards now."""
+    """A state was made with another number of partitions, so some of its groups belong to other shards now."""
 
 
 class Growth(Struct, array_like=True, frozen=True):
@@ -29,9 +29,9 @@ class Growth(Struct, array_like=True, frozen=True):
     offset: int
     """Offset of the first record that the shard decided with the new number."""
     before: int
-    """Number of partitions until then."""
+    """Number of partitions before this change."""
     at_ms: int
-    """Log time of the last tick before, epoch ms."""
+    """Log time of the last tick before the change, epoch ms."""
 
 
 class ShardState(Struct, array_like=True):
@@ -40,7 +40,7 @@ class ShardState(Struct, array_like=True):
     partitions: int
     """Number of partitions of the control topic: it determines the partition of each entity."""
     era: int = 1
-    """Number of the era; it grows when a shard starts without its state, so that no decision has another one's
+    """Number of the era; it grows when a shard starts without its state, so that no two decisions have the same
     identity."""
     seq: int = 0
     """Number of the last decision."""
@@ -54,7 +54,8 @@ class ShardState(Struct, array_like=True):
     entities: dict[str, bytes] = {}
     """group_id -> the group, or key -> the queue, as msgpack."""
     deadlines: dict[str, int] = {}
-    """Name of an entity -> when a tick must look at it; not in the entity, so that a tick decodes only those due."""
+    """Name of an entity -> when a tick must process it. It is stored outside of the entity, so that a tick decodes only
+    due entities."""
     readers: dict[str, list[str]] = {}
     """Topic -> the groups that subscribe it, sorted."""
     watchers: dict[str, list[str]] = {}
@@ -68,24 +69,25 @@ class ShardState(Struct, array_like=True):
     limits: Limits = DEFAULT_LIMITS
     """Limits of the deployment, from the last tick that carried them."""
     stage: Literal["", "lost", "quiet"] = ""
-    """``lost``: the era begins with the next record. ``quiet``: the shard learns from records up to `quiet_until`."""
+    """``lost``: the era begins with the next record. ``quiet``: the shard restores its state from records up to
+    `quiet_until`."""
     loss: Loss | None = None
-    """The loss of state that may concern an entity without records since; None if no state was ever lost."""
+    """The loss of state that may concern an entity that had no records since; None if no state was ever lost."""
     lowest_epoch: int = 0
-    """Lower bound of new epochs: no forgotten group has used a higher epoch, and no former era has."""
+    """Lower bound of new epochs: neither a forgotten group nor a former era has used a higher one."""
     signers: dict[Role, Signers] = {}
     """The newest signers of each role; empty before the first record of an era, and without signatures."""
     routine: dict[bytes, bytes] = {}
-    """Key of a group's records -> its routine heartbeats, as msgpack; only groups that have some."""
+    """Key of a group's records -> its routine heartbeats, as msgpack; groups without any are left out."""
     level: int = feature_levels.FIRST
-    """Feature level: how the shard decides, by the newest `level` record."""
+    """Feature level of the shard's decisions, from the newest `level` record."""
     growths: list[Growth] = []
     """Changes of the number of partitions, the oldest first."""
     absent: dict[str, int] = {}
     """Topic whose last route has no queues -> the shard's clock at that route, the oldest first; such topics are not in
     `routed_topics`. Empty below feature level 3."""
     keys: dict[str, ValidKey] = {}
-    """Name -> a key that is valid on record, the oldest first; empty: each process accepts the keys of its key file."""
+    """Name -> a recorded valid key, the oldest first; empty: each process accepts the keys of its key file."""
 
 
 encode_state = msgspec.msgpack.Encoder().encode
@@ -96,7 +98,7 @@ def version_of(body: bytes) -> int:
     """Return the version of an encoded state.
 
     Raises:
-        UnknownLevel: the state is at a level that this release does not know.
+        UnknownLevel: the state is at a level that this release does not support.
     """
     level = decode_state(body).level
     feature_levels.require_known(level, "a shard")

@@ -13,7 +13,8 @@ from msgspec import Struct
 from wakeroll_model import ed25519
 
 PUBLIC_KEYS_LEVEL = 4
-"""First feature level at which Ed25519 signatures count; below it, they are none, as for the releases before."""
+"""First feature level at which Ed25519 signatures are read; below it, they count as no signature, as in earlier
+releases."""
 _SUFFIX = re.compile(
     rb',"signed":"([A-Za-z0-9_-]{1,32}):([0-9a-f]{16}):([1-9][0-9]{0,15}):([1-9][0-9]{0,18}):'
     rb'([0-9a-f]{32}|[A-Za-z0-9_-]{85}[AQgw])"}\Z'  # one text for each 64 bytes: the last digit has two bits of them
@@ -33,7 +34,7 @@ class Signature(Struct, frozen=True):
     count: int
     """Number of the record, from 1; it grows with each record of the signer."""
     until: int
-    """Offset in the record's partition from which on the signature is void."""
+    """Offset in the record's partition at which the signature expires."""
     proof: bytes
     """32 hex digits of a MAC, or 86 digits of an Ed25519 signature in base64."""
     signed: bytes
@@ -41,7 +42,7 @@ class Signature(Struct, frozen=True):
 
 
 class Signing(Protocol):
-    """The part of a key with which records are signed and verified."""
+    """The part of a key that signs and verifies records."""
 
     @property
     def secret(self) -> bytes:
@@ -64,12 +65,12 @@ def read_signature(value: bytes, level: int) -> Signature | None:
 
 
 def unsigned_end(key_id: str, signer: str, count: int, until: int) -> bytes:
-    """Return what follows the last field of a value, up to the proof."""
+    """Return the part of a signed value after its last field, up to the proof."""
     return f',"signed":"{key_id}:{signer}:{count}:{until}:'.encode()
 
 
 def proof_of(key: Signing, text: bytes) -> bytes:
-    """Return the proof of a text, as it stands in a signature; the key has its secret."""
+    """Return the proof of a text, for a signature, by a key that has its secret."""
     assert key.secret, "nobody signs with a key without its secret"
     if key.public_key:
         return urlsafe_b64encode(ed25519.sign(key.secret, text)).rstrip(b"=")
@@ -79,9 +80,9 @@ def proof_of(key: Signing, text: bytes) -> bytes:
 
 
 def is_proof(key: Signing, found: bytes, text: bytes) -> bool:
-    """Return whether a proof is that of a text by a key, which has its secret or a public key.
+    """Return whether a proof of a text is valid by a key, which must have its secret or a public key.
 
-    The key decides how the proof is verified. The time for a MAC does not depend on where it differs.
+    The key decides how the proof is verified. The time for a MAC does not depend on the place of a difference.
     """
     if key.public_key:
         return len(found) != _MAC_DIGITS and ed25519.verifies(key.public_key, urlsafe_b64decode(found + b"=="), text)
@@ -91,11 +92,11 @@ def is_proof(key: Signing, found: bytes, text: bytes) -> bool:
 
 
 def text_of(topic: str, partition: str, record_key: bytes | None, signed: bytes) -> bytes:
-    """Return what a proof covers; the length before each part makes the bytes of any two records different.
+    """Return the bytes that a proof covers; a length before each part makes the bytes of any two records different.
 
     Args:
         topic: the topic of the record.
-        partition: the partition of the record in decimal digits; empty if the signature counts for all.
+        partition: the partition of the record in decimal digits; empty if the signature is valid in all.
         record_key: the key of the record.
         signed: the value up to the proof.
     """

@@ -1,4 +1,4 @@
-"""Signed records: events that only an operator or the observer may append, and how a shard recognizes copies of them.
+"""Signed records: events that only an operator or the observer may append, and the detection of their copies.
 
 The bytes of a signature are in `wakeroll_model.signature_bytes`, the keys of clients in `wakeroll_model.client_keys`.
 """
@@ -52,7 +52,7 @@ SIGNED_BY: Mapping[type[Event], Role] = {
 
 
 class Key(Struct, frozen=True):
-    """A key with which one role signs."""
+    """A key of a role."""
 
     key_id: str
     """Name of the key, `[A-Za-z0-9_-]{1,32}`; part of each signature."""
@@ -67,12 +67,12 @@ class Key(Struct, frozen=True):
         return f"Key({self.key_id!r}, {self.role!r})"
 
     def __rich_repr__(self) -> list[tuple[str, str]]:
-        """Return the same for rich, which would otherwise print every field."""
+        """Return the same fields for rich, which would otherwise print the secret too."""
         return [("key_id", self.key_id), ("role", self.role)]
 
 
 class Signatures(Protocol):
-    """The verification of signatures that a shard uses."""
+    """The interface by which a shard verifies signatures."""
 
     def problem(self, record: Record, event: AnyEvent, signature: Signature | None) -> str:
         """Return why the signature of a record is invalid, as a sentence; empty if it is valid."""
@@ -81,7 +81,7 @@ class Signatures(Protocol):
         """Return why the event of a client must not take effect at a feature level, as a sentence; empty if it may."""
 
     def may_be_routine(self, record: Record) -> bool:
-        """Return whether a heartbeat may take effect without a look at its signature; see `routine_beats`."""
+        """Return whether a heartbeat may take effect without a check of its signature; see `routine_beats`."""
 
 
 class Keys(Struct, frozen=True):
@@ -91,10 +91,10 @@ class Keys(Struct, frozen=True):
     clients: tuple[ClientKey, ...] = ()
     """Keys of clients, for groups whose clients must sign."""
     lost: frozenset[str] = frozenset()
-    """Fingerprints of keys on record whose secrets nobody has any more: no signature by them is valid."""
+    """Fingerprints of recorded keys whose secrets are lost: no signature by them is valid."""
     may_lack: bool = False
-    """Whether signatures by keys on record that this process lacks count without verification. Only for a process that
-    neither decides nor shows decisions."""
+    """Whether signatures by recorded keys that this process lacks are accepted without verification; only for a process
+    that neither decides nor shows decisions."""
 
     @classmethod
     def of(
@@ -128,7 +128,7 @@ class Keys(Struct, frozen=True):
         """Verify a signature; see `Signatures.problem`.
 
         Args:
-            record: with the value that ends with the signature.
+            record: the record, whose value ends with the signature.
             event: the event of the record, of a type in `SIGNED_BY`.
             signature: the signature at the end of the value; None if there is none.
         """
@@ -160,15 +160,15 @@ class Keys(Struct, frozen=True):
         return client_keys.problem_of(self.clients, record, event, level) if self.clients else ""
 
     def may_be_routine(self, record: Record) -> bool:
-        """Return whether no key covers the group: keys may have changed since the last heartbeat like this one."""
+        """Return whether no key covers the group; keys may have changed since the last equal heartbeat."""
         return not self.clients or not client_keys.covering(self.clients, (record.key or b"").decode())
 
 
 class OnRecord(Struct, frozen=True):
-    """The verdicts on signatures from the first time that a log was decided: a replay needs no secrets."""
+    """The recorded verdicts on signatures, so that a replay of the log needs no secrets."""
 
     refused: Mapping[int, str] = {}
-    """Offset -> detail of its rejection by the rule `signature`; all other records were accepted."""
+    """Offset of a record that was rejected by the rule `signature` -> the detail; all other records were accepted."""
 
     def problem(self, record: Record, _event: AnyEvent, _signature: Signature | None) -> str:
         """Return the recorded verdict."""
@@ -216,13 +216,13 @@ class Signer:
 class Signers(Struct, array_like=True):
     """The newest signers of one role and their counts, by which a shard recognizes copies of a record.
 
-    A copy has a valid proof, but its count is not above its signer's last one, or its signature is void. A signer is
-    forgotten when all its signatures so far are void. If there are too many, the one that was silent longest is
-    forgotten early, and with it all signatures that it may have made become void.
+    A copy has a valid proof, but its count is not above its signer's last one, or its signature has expired. A signer
+    is forgotten when all its signatures so far have expired. If there are too many signers, the one that was silent
+    longest is forgotten early, and all its signatures expire with it.
     """
 
     void_until: int
-    """Of an unknown signer, a signature that is void at this offset may be a copy, and is rejected."""
+    """A signature of an unknown signer that expires at or before this offset may be a copy, and is rejected."""
     newest: dict[str, tuple[int, int]] = {}
     """Signer -> its highest count and its highest `until`; the signer of the last record comes last."""
 
@@ -256,8 +256,8 @@ class Signers(Struct, array_like=True):
 def new_signers(first: int) -> dict[Role, Signers]:
     """Return a shard's signers before its first record.
 
-    A record that was appended before `first` may be copied behind it. Its signer knew an end below `first`, so its
-    signature is void below `first` + `SIGNED_FOR`; a signature made from `first` on is valid for longer.
+    A record that was appended before `first` may be copied after it. Its signer knew an end below `first`, so its
+    signature expires before `first` + `SIGNED_FOR`; a signature made from `first` on is valid for longer.
 
     Args:
         first: offset of the shard's first record.
@@ -323,4 +323,4 @@ def role_of(text: str) -> Role:
 
 
 DEV_KEYS = Keys.of(Key(f"dev-{role}", role, b"wakeroll: everybody knows this " + role.encode()) for role in ROLES)
-"""Keys that sign as long as a deployment has none of its own. They are public, so they only protect from mistakes."""
+"""Keys that sign as long as a deployment has no own keys. They are public, so they only protect against mistakes."""

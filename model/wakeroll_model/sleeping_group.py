@@ -1,7 +1,7 @@
 """When to start workers for a group that has none: decided from its members, its offsets and its unread messages.
 
-The command `wakeroll wake` runs it with Kafka and processes. The caller provides the time: `now_ms` is a monotonic
-clock, in milliseconds.
+The command `wakeroll wake` runs this logic with Kafka and processes. The caller provides the time: `now_ms` is a
+monotonic clock, in milliseconds.
 """
 
 from collections.abc import Iterable
@@ -17,15 +17,16 @@ UNKNOWN_MS = 15_000
 """How long messages stay unread before a worker is started, if it is not known whether the group has members, ms. A
 member commits three times in this time by default."""
 STUCK_MS = 1_800_000
-"""How long messages stay unread before a worker is started, if the group has members, ms: the longest session. The
-members can be gone without a decision that says so, if the coordinator lost its state."""
+"""How long messages stay unread before a worker is started, if the group has members, ms: the longest session. If the
+coordinator lost its state, members can be gone without a decision."""
 RETURN_MS = 120_000
 """How long members may take to return after the coordinator lost its state, ms: the longest session of a profile."""
 SETTLE_MS = 10_000
-"""How long after the end of a worker its last decisions (commits, and that it left) may arrive, ms."""
+"""How long after the end of a worker the last decisions about it (commits, its leave) may arrive, ms."""
 FRUITLESS = 3
-"""After so many workers that joined and ended successfully without a commit, the rest of a queue probably consists of
-records that nobody commits. Fewer would not do, because a worker may end before its first message arrives."""
+"""After this many workers that joined and ended successfully without a commit, the rest of a queue probably consists of
+records that are never committed. One worker is not enough evidence, because it may end before its first message
+arrives."""
 RECHECK_MS = 3_600_000
 """After this time one more worker is started for such a rest, ms: the messages may have been unreadable for a while,
 for example because their partition had no leader."""
@@ -46,7 +47,7 @@ class WakeRules(Struct, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True):
-    """A worker is to be started."""
+    """A worker must be started."""
 
     queues: tuple[Queue, ...]
     """Queues with unread messages, sorted; none if the group would be forgotten otherwise."""
@@ -56,22 +57,22 @@ class _Unread(Struct):
     end: int
     """The end of the queue, as far as known."""
     due_ms: int
-    """When the messages may be read."""
+    """When the messages may be read first."""
     since_ms: int
-    """When they were noticed or, if that is later, when the committed offset last changed."""
+    """When the messages were first found or, if that is later, when the committed offset last changed."""
     fruitless: int = 0
     """Number of workers in a row that ended successfully without a commit in this queue."""
 
 
 class _Settled(Struct):
     end: int
-    """End up to which workers found nothing more to do."""
+    """End offset up to which workers found no messages."""
     recheck_ms: int
-    """When one more worker is to look."""
+    """When one more worker must check."""
 
 
 class SleepingGroup:
-    """The state of a group whose workers run only while there is something to read. It begins without knowledge."""
+    """The state of a group whose workers run only while there are messages; nothing is known at first."""
 
     def __init__(self, rules: WakeRules, asleep_since_ms: int) -> None:
         """Begin without workers.
@@ -83,7 +84,7 @@ class SleepingGroup:
         self.members: int | None = None
         """Number of members; None: not known."""
         self.is_paused = False
-        """Whether an operator has paused the group: nobody needs to be woken."""
+        """Whether the group is paused, so that no worker is needed."""
         self.running = 0
         """Number of started workers that have not ended."""
         self._rules = rules
@@ -92,18 +93,19 @@ class SleepingGroup:
         """Partitions that are cut into slices, or were."""
         self._unread: dict[Queue, _Unread] = {}
         self._settled: dict[Queue, _Settled] = {}
-        """Queues whose rest needs no worker for now. Kafka's own records, such as those that end a transaction, are
-        behind the last message and are never committed."""
+        """Queues whose rest needs no worker for now. Kafka's own records, such as those that end a transaction, come
+        after the last message and are never committed."""
         self._sought: set[Queue] = set()
-        """Queues for which the workers of now were started. Others may have messages that are not due yet."""
+        """Queues for which the running workers were started. Others may have messages that are not due yet."""
         self._has_joined = False
         """Whether the group had a member since the last worker was started."""
         self._first: dict[Queue, int] = {}
-        """Queue -> its first message that is not deleted, as far as known."""
+        """Queue -> offset of its first message that is not deleted, as far as known."""
         self._progressed: set[Queue] = set()
         """Queues whose committed offset changed since the last worker was started."""
         self._finished_ms: int | None = None
-        """When the last worker ended successfully; None if it failed, if another one runs or if that is settled."""
+        """When the last worker ended successfully; None if it failed, if another one runs, or if its last decisions
+        have arrived."""
         self._failures = 0
         self._not_before_ms = 0
         self._asleep_since_ms = asleep_since_ms
@@ -117,14 +119,14 @@ class SleepingGroup:
             self.members, self._asleep_since_ms = members, now_ms
 
     def member_expired(self) -> None:
-        """Note that a member's session ended without a farewell: it may have left messages unprocessed."""
+        """Note that a member expired: it may have left messages unprocessed."""
         self._finished_ms = None
         self._settled.clear()
 
     def committed(self, queue: Queue, offset: int | None, now_ms: int) -> None:
         """Note the committed offset of a queue: the next message to consume; None if it was deleted.
 
-        Of a partition that is cut into slices, the lowest of these counts.
+        For a partition that is cut into slices, the lowest of their offsets counts.
         """
         if queue.slices > 1 or queue in self._sliced:
             progress = self._sliced.setdefault(queue.whole, PartitionProgress())
@@ -158,7 +160,7 @@ class SleepingGroup:
         self._unread.clear()
 
     def grown(self, queue: Queue, end: int, delay_ms: int, now_ms: int) -> None:
-        """Note that a queue has messages up to `end`, of which the first may be read in `delay_ms`."""
+        """Note that a queue has messages up to `end`; the first may be read in `delay_ms`."""
         if end > self.read_up_to(queue):
             before = self._unread.get(queue)
             if before is None:
@@ -167,7 +169,7 @@ class SleepingGroup:
                 before.end = max(before.end, end)
 
     def found(self, queue: Queue, first: int, end: int, delay_ms: int, now_ms: int) -> None:
-        """Note the first offset and the end of a queue as Kafka returns them; they replace what was believed."""
+        """Note the first offset and the end of a queue as Kafka returns them; they replace earlier values."""
         self._first[queue] = first
         if end < self._committed.get(queue, 0):  # the topic was recreated
             del self._committed[queue]
@@ -190,7 +192,7 @@ class SleepingGroup:
                 del of_queue[queue]
 
     def read_up_to(self, queue: Queue) -> int:
-        """Return the offset from which a message of this queue needs a worker.
+        """Return the offset from which on a message of this queue needs a worker.
 
         A queue without a committed offset counts from its first message.
         """
@@ -198,7 +200,7 @@ class SleepingGroup:
         return max(self._committed.get(queue, 0), self._first.get(queue, 0), settled.end if settled else 0)
 
     def asleep(self, queues: Iterable[Queue]) -> dict[Queue, int]:
-        """Return those of these queues that have no unread messages, with the offset from which to wait for some."""
+        """Return those of these queues that have no unread messages, with the offset from which to wait."""
         return {queue: self.read_up_to(queue) for queue in queues if queue not in self._unread}
 
     def wanted(self, now_ms: int) -> Wanted | None:
@@ -222,7 +224,7 @@ class SleepingGroup:
         return Wanted(()) if is_alone and slept_ms >= self._rules.longest_sleep_ms else None
 
     def _shares_of(self, queues: Iterable[Queue]) -> int:
-        """Return how many workers these queues have messages for: each slice of a queue may have one of its own."""
+        """Return for how many workers these queues have messages: each slice of a queue may have its own worker."""
         sliced = self._sliced
         return sum(sliced[queue].unread(self._unread[queue].end) if queue in sliced else 1 for queue in queues)
 
@@ -236,8 +238,8 @@ class SleepingGroup:
     def ended(self, *, succeeded: bool, now_ms: int) -> int:
         """Note that a worker has ended; return the pause before the next one, ms.
 
-        Another one is started after a pause if this one failed, or if it succeeded without a commit. After three of
-        the latter that had joined, none is started for an hour, unless there are further messages.
+        Another one is started after a pause if this one failed, or if it succeeded without a commit. After three
+        successful ones that had joined, none is started for an hour, unless there are further messages.
         """
         self.running -= 1
         if succeeded:
@@ -251,9 +253,9 @@ class SleepingGroup:
         return pause_ms
 
     def _is_settling(self, now_ms: int) -> bool:
-        """If the last worker found nothing to do, pause before the next one, or wait for further messages.
+        """If the last worker found no messages, pause before the next one, or wait for further messages.
 
-        Return whether its last decisions are still missing.
+        Return whether the last decisions about it are still missing.
         """
         if self._finished_ms is None or self.running:
             return False
@@ -277,7 +279,7 @@ class SleepingGroup:
         return False
 
     def _recheck(self, now_ms: int) -> None:
-        """Let one more worker look for messages where others found none long ago."""
+        """Let one more worker check for messages where others found none long ago."""
         if self.members:
             return
         for queue in [queue for queue, settled in self._settled.items() if settled.recheck_ms <= now_ms]:

@@ -16,20 +16,21 @@ from wakeroll_model.queue import Queue
 MOST = 64
 """Largest number of slices of a partition."""
 GOLDEN_RATIO = 2_654_435_769
-"""2**32 divided by the golden ratio: it spreads the bits of the checksum, of which the highest count."""
+"""2**32 divided by the golden ratio: as a factor, it spreads the bits of the checksum, of which the highest are
+used."""
 
 
 def slice_of(key: bytes, slices: int) -> int:
-    """Return the slice that has the messages with a key, of so many slices (a power of two, at most `MOST`).
+    """Return the slice that has the messages with a key, of this number of slices (a power of two, at most `MOST`).
 
-    The hash is independent of murmur2, by which Kafka's producers choose the partition: else the keys of one partition
-    would be in few of its slices.
+    The hash is independent of murmur2, by which Kafka's producers choose the partition. Otherwise the keys of one
+    partition would be in only a few of its slices.
     """
     return (crc32(key) * GOLDEN_RATIO % 2**32 * slices) >> 32
 
 
 def cut(queue: Queue, number: int) -> list[Queue]:
-    """Return the slices of a queue, if its partition is cut into so many; at least as many as the queue's own."""
+    """Return the slices that a queue contains, of `number` slices of its partition, at least the queue's."""
     times = number // queue.slices
     return [
         Queue(queue.topic, queue.broker, queue.queue_id, number, queue.slice * times + each) for each in range(times)
@@ -37,12 +38,12 @@ def cut(queue: Queue, number: int) -> list[Queue]:
 
 
 def container(queue: Queue, number: int) -> Queue:
-    """Return the slice that contains a queue, if its partition is cut into so many, at most as many as the queue's."""
+    """Return the slice that contains a queue, of `number` slices of its partition, at most the queue's."""
     return Queue(queue.topic, queue.broker, queue.queue_id, number, queue.slice // (queue.slices // number))
 
 
 def overlapping(queue: Queue, numbers: Iterable[int]) -> Iterator[Queue]:
-    """Yield the other queues that have messages in common with a queue, of partitions cut into so many slices."""
+    """Yield the other queues that have messages in common with a queue, for these numbers of slices."""
     for number in numbers:
         if number > queue.slices:
             yield from cut(queue, number)
@@ -59,5 +60,5 @@ def sizes(queues: Iterable[Queue]) -> Counter[Queue]:
 
 
 def key_of_offset(offset: int) -> bytes:
-    """Return the key that counts for a message without a key: its offset, 8 bytes, the highest first."""
+    """Return the key of a message without a key: its offset as 8 bytes, the highest first."""
     return offset.to_bytes(8, "big")

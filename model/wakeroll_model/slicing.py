@@ -1,9 +1,9 @@
-"""Sliced topics of a group: which queues overlap, where a new slice starts, and what a change of the number leaves.
+"""Sliced topics of a group: overlapping queues, the start of a new slice, and the effects of a new number of slices.
 
-A committed offset is a fact: the messages of its queue below it are processed. So is an entry of `Group.done`. The
-queues with committed offsets never overlap. When the number of slices changes, the offsets of the former slices stay,
-until one of the new ones is assigned (`adopt`): then those that overlap it are replaced. A new slice starts at the
-lowest offset of the slices that it comes from, and `done` tells what is processed beyond it.
+A committed offset is a fact: all messages of its queue below it are processed. An entry of `Group.done` is such a fact
+too. The queues with committed offsets never overlap. When the number of slices changes, the offsets of the former
+slices stay, until one of the new ones is assigned (`adopt`): then those that overlap it are replaced. A new slice
+starts at the lowest offset of the slices that it was made from, and `done` has the progress beyond it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from wakeroll_model.slices import MOST, container, cut
 from wakeroll_model.turn import Turn
 
 NOTE = "slices: "
-"""Beginning of the note of a target that lists the topics that are cut."""
+"""Prefix of the note of a target with the topics that are cut."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def wrong_numbers(group: Group, numbers: Mapping[str, int]) -> str:
-    """Return why topics cannot be cut into so many slices; empty if they can."""
+    """Return why topics cannot be cut into these numbers of slices; empty if they can."""
     for topic, number in sorted(numbers.items()):
         if number > 1 and is_retry_topic(topic, group.group_id):
             return f"slices: {topic} is a retry topic, which cannot be cut: it has a queue for each delay of a retry"
@@ -54,7 +54,7 @@ def notes_of(group: Group) -> list[str]:
 
 
 def told(group: Group, routes: Routes, member: Member) -> dict[str, int]:
-    """Return the number of slices of the topics of a member that are cut, sorted; of one, if it has many queues."""
+    """Return topic -> number of slices, for a member's cut topics, sorted; only one if it has many queues."""
     topics = sorted(group.settings.slices.keys() & member.subscriptions.keys())
     most = len(topics) if len(member.owned) <= config.FEW_QUEUES else 1
     return {topic: number_of(group, routes, topic) for topic in topics[:most]}
@@ -64,13 +64,13 @@ def told(group: Group, routes: Routes, member: Member) -> dict[str, int]:
 
 
 def knowing(group: Group) -> frozenset[str]:
-    """Return the members that get slices: those that cut by the same as the oldest member that knows slices."""
+    """Return the members that get slices: those with the same key as the oldest member that supports slices."""
     by = slice_by(group)
     return frozenset(name for name, member in group.members.items() if by is not None and member.slice_by == by)
 
 
 def slice_by(group: Group) -> str | None:
-    """Return by what the group cuts partitions: as its oldest member that knows slices; None if none does."""
+    """Return the key by which the group cuts partitions: that of its oldest member with slices; None if none."""
     return next((member.slice_by for member in group.members.values() if member.slice_by is not None), None)
 
 
@@ -78,7 +78,7 @@ def slice_by(group: Group) -> str | None:
 
 
 def number_of(group: Group, routes: Routes, topic: str) -> int:
-    """Return the number of slices of each partition of a topic; a lower one than set if there would be too many."""
+    """Return the number of slices of each partition of a topic: the configured one, or fewer if too many."""
     number = group.settings.slices.get(topic, 1)
     while number > 1 and number * len(routes.queues(topic) or ()) > config.MAX_QUEUES:
         number //= 2
@@ -95,22 +95,22 @@ def expanded(group: Group, routes: Routes, topic: str) -> Sequence[Queue] | None
 
 
 def overlapping(group: Group, queue: Queue) -> Iterator[Queue]:
-    """Return the other queues that may have messages in common with a queue, by the numbers that its topic has had."""
+    """Return the other queues that may have messages in common with a queue, for all numbers of slices of its topic."""
     return slices.overlapping(queue, group.sliced.get(queue.topic, (1,) if queue.slices > 1 else ()))
 
 
 def owned_in_part(group: Group, queue: Queue) -> Queue | None:
-    """Return a queue with an owner that overlaps a queue and is another one; None if there is none."""
+    """Return another queue that has an owner and overlaps a queue; None if there is none."""
     return next((other for other in overlapping(group, queue) if other in group.owners), None)
 
 
 def is_wanted(group: Group, queue: Queue) -> bool:
-    """Return whether a queue, or one that overlaps it, should have an owner."""
+    """Return whether the target has an owner for a queue, or for one that overlaps it."""
     return queue in group.target or any(other in group.target for other in overlapping(group, queue))
 
 
 def next_owners(group: Group) -> Mapping[Queue, str]:
-    """Return the target by which a strategy moves few queues: with the owners of former slices for those that overlap.
+    """Return the previous owners for a strategy, by which it moves few queues: new slices have those of former ones.
 
     The result is `group.target` itself if no topic is cut.
     """
@@ -130,13 +130,13 @@ def next_owners(group: Group) -> Mapping[Queue, str]:
 
 
 def note(group: Group, queue: Queue) -> None:
-    """Note the number of slices of a queue that a member or a commit names."""
+    """Note the number of slices of a queue in a heartbeat or a commit."""
     if queue.slices > 1:
         group.sliced[queue.topic] = sorted({1, *group.sliced.get(queue.topic, ()), queue.slices})
 
 
 def note_numbers(group: Group, topics: Iterable[str]) -> None:
-    """Note the numbers that these topics may have queues of, after the settings changed."""
+    """Note the numbers of slices of these topics after the settings changed."""
     for topic in topics:
         known = {
             queue.slices
@@ -159,9 +159,9 @@ def with_offsets(group: Group, queue: Queue) -> list[Queue]:
 
 
 def pieces(group: Group, routes: Routes, queue: Queue) -> list[Queue]:
-    """Return the queues of which a queue consists: those that have owners, and the slices of the present number.
+    """Return the parts of a queue: the queues with owners, and the slices of the present number.
 
-    They do not overlap, and have all messages of the queue, which no larger queue owns.
+    They do not overlap, and together have all messages of the queue. No larger queue that contains it has an owner.
     """
     if queue.topic not in group.sliced:
         return [queue]
@@ -183,7 +183,7 @@ def _pieces(group: Group, queue: Queue, number: int) -> Iterator[Queue]:
 
 
 def facts(group: Group, queue: Queue) -> dict[Queue, Done]:
-    """Return what is known to be processed of a queue, by former slices and its own offset."""
+    """Return the known facts about the progress in a queue, from former slices and its own offset."""
     known: dict[Queue, Done] = {}
     for other in (queue, *overlapping(group, queue)):
         offset = group.offsets.get(other)
@@ -195,7 +195,7 @@ def facts(group: Group, queue: Queue) -> dict[Queue, Done]:
 
 
 def start(group: Group, queue: Queue, unknown: Start) -> Start:
-    """Return where a queue starts by what is processed of it; `unknown`: where its messages start that nobody had.
+    """Return where a queue starts by the progress of its parts; `unknown`: the start of parts without any progress.
 
     If a part of it has no committed offset, the start has an offset and a policy, of which the lower one counts.
     """
@@ -234,7 +234,7 @@ def progress(queue: Queue, known: Mapping[Queue, Done]) -> tuple[Done | None, bo
 
 
 def _parts(queue: Queue, inherited: Done | None, known: Mapping[Queue, Done]) -> list[Done | None]:
-    """Return how far the parts of a queue are processed, None for one of which nothing is known."""
+    """Return the progress of the parts of a queue, None for a part without known progress."""
     best = _later(inherited, known.get(queue))
     if any(of.slices > queue.slices and container(of, queue.slices) == queue for of in known):
         left, right = (_parts(half, best, known) for half in cut(queue, 2 * queue.slices))
@@ -259,7 +259,7 @@ def _later(one: Done | None, other: Done | None) -> Done | None:
 
 
 def _ahead(group: Group, queue: Queue) -> tuple[Ahead, ...]:
-    """Return the progress by filter of a queue, or of the one that contains it."""
+    """Return the progress by filter of a queue, or of the queue that contains it."""
     for number in (queue.slices, *reversed(group.sliced.get(queue.topic, ()))):
         if number <= queue.slices and (found := offsets_by_filter.of(group, container(queue, number))):
             return found
@@ -267,7 +267,7 @@ def _ahead(group: Group, queue: Queue) -> tuple[Ahead, ...]:
 
 
 def bytes_of(done: tuple[Done, ...]) -> int:
-    """Return the size of what is processed of former slices, as JSON."""
+    """Return the size of the progress of former slices as JSON, in bytes."""
     return len(_encode(done)) if done else 0
 
 
@@ -275,10 +275,10 @@ def bytes_of(done: tuple[Done, ...]) -> int:
 
 
 def adopt(turn: Turn, queue: Queue, *, commits: bool = False) -> None:
-    """Replace the offsets of former slices that overlap a queue by those of slices of its number.
+    """Replace the offsets of former slices that overlap a queue by offsets of present slices.
 
-    If a part of the queue has no offset, nothing happens before its first commit (`commits`), which counts for all of
-    it: until then, its owner starts by its policy.
+    If a part of the queue has no offset, nothing changes before the first commit (`commits`), which is for the whole
+    queue: until then, the owner starts by its policy.
     """
     group = turn.group
     if queue.topic not in group.sliced or queue in group.offsets:
@@ -316,9 +316,10 @@ def _why(queue: Queue) -> str:
 
 
 def corrected(turn: Turn, wrong: Sequence[tuple[Queue, int]]) -> list[tuple[Queue, int]]:
-    """Return where queues must go back to, for offsets that are wrong and where each of these goes back to.
+    """Return the corrected offsets of queues, given wrong offsets and the correction of each.
 
-    A queue may have started by the wrong offset of a former slice. Its start is the lowest one by the right offsets.
+    A queue may have started at the wrong offset of a former slice. Its corrected start is the lowest of the corrected
+    offsets.
     """
     group = turn.group
     found = [(queue, offset) for queue, offset in wrong if queue.topic not in group.sliced]
@@ -339,7 +340,7 @@ def corrected(turn: Turn, wrong: Sequence[tuple[Queue, int]]) -> list[tuple[Queu
 
 
 def drop(turn: Turn, queues: Iterable[Queue], why: str, by: str) -> None:
-    """Forget the offsets of queues that others replace, and record that."""
+    """Forget the offsets of queues that other queues replace, and record that."""
     group = turn.group
     for queue in queues:
         group.done.pop(queue, None)
@@ -353,12 +354,12 @@ def drop(turn: Turn, queues: Iterable[Queue], why: str, by: str) -> None:
 
 
 def is_done_beyond(group: Group, queue: Queue, end: int) -> bool:
-    """Return whether a former slice of a queue with a committed offset counts as processed beyond the queue's end."""
+    """Return whether a former slice of a queue with a committed offset has progress beyond the queue's end."""
     return queue in group.offsets and any(one.offset > end for one in group.done.get(queue, ()))
 
 
 def prune(group: Group, queue: Queue, offset: int) -> None:
-    """Forget what is processed of former slices below the committed offset of a queue."""
+    """Forget the progress of former slices below the committed offset of a queue."""
     known = group.done.get(queue)
     if known is None:
         return

@@ -20,9 +20,9 @@ _decode_beats = msgspec.msgpack.Decoder(RoutineBeats).decode
 
 
 def hash_of(row: SnapshotRow) -> str:
-    """Return the SHA-256 of a snapshot in hexadecimal: over all of its columns, so that none can be exchanged.
+    """Return the SHA-256 of all columns of a snapshot in hexadecimal, so that a change of any column is detected.
 
-    The hashed bytes are topic, partition, era, offset, version and at_ms, each with a line feed behind it, and body.
+    The hashed bytes are topic, partition, era, offset, version and at_ms, each followed by a line feed, and body.
     """
     head = (row.topic, row.partition, row.era, row.offset, row.version, row.at_ms)
     return sha256("".join(f"{value}\n" for value in head).encode() + row.body).hexdigest()
@@ -34,10 +34,11 @@ def proven(row: SnapshotRow) -> SnapshotRow:
 
 
 def problem_in(row: SnapshotRow) -> str:
-    """Return why a snapshot must not be used, as a part of a sentence; empty if nothing is known against it.
+    """Return why a snapshot must not be used, as a part of a sentence; empty if it may be used.
 
     A snapshot of an earlier release has no hash. It is refused only if its state, or a part of it, cannot be decoded,
-    or is of another era; that does not prove it. The state of a version that this release does not read is not decoded.
+    or is of another era; an accepted one may still be wrong. The state of a version that this release does not read is
+    not decoded.
     """
     if row.row_hash is not None:
         found = hash_of(row)
@@ -66,7 +67,7 @@ def differences(topic: str, recorded: bytes, replayed: bytes) -> list[str]:
     Equal bytes are equal states. Otherwise the decoded values are compared, because the order in which a shard has
     stored its entities depends on where its batches ended. A replay has no keys of clients: it skips the machine for
     routine heartbeats that the coordinator has verified, so it stores the times of these heartbeats elsewhere. This is
-    no difference.
+    not reported as a difference.
 
     Args:
         topic: the control topic of the shard.
@@ -119,9 +120,10 @@ def _differences(machine: Machine, one: ShardState, other: ShardState) -> Iterat
 
 
 def _are_different(one: Entity | None, other: Entity | None) -> bool:
-    """Return whether two entities differ; what one of them does not know is no difference.
+    """Return whether two entities differ; a fact that only one of them has is not a difference.
 
-    A state of an earlier release lacks the facts that only questions read, and so do the states that follow it.
+    A state of an earlier release lacks the facts that only commands and pages read, and so do the states that continue
+    it.
     """
     if isinstance(one, Group) and isinstance(other, Group):
         _forget_unknown(one, other)
@@ -129,7 +131,7 @@ def _are_different(one: Entity | None, other: Entity | None) -> bool:
 
 
 def _forget_unknown(one: Group, other: Group) -> None:
-    """Leave out the facts for questions that only one of two states of a group knows."""
+    """Leave out the facts for commands and pages that only one of two states of a group has."""
     if one.rebalanced is None or other.rebalanced is None:
         one.rebalanced = other.rebalanced = None
     known = one.received.keys() & other.received.keys()
@@ -154,7 +156,7 @@ def _listed(state: ShardState, key: bytes) -> RoutineBeats | None:
 
 
 def _entity(machine: Machine, state: ShardState, name: str, is_verified: bool) -> Entity | None:
-    """Return an entity of a state; if `is_verified`, with the times of its routine heartbeats in one form."""
+    """Return an entity of a state; if `is_verified`, with the times of its routine heartbeats in the group's state."""
     encoded = state.entities.get(name)
     if encoded is None:
         return None

@@ -35,8 +35,8 @@ def weights(group: Group, _routes: Routes, _queues: Sequence[Queue], clients: Se
 def lags(group: Group, routes: Routes, queues: Sequence[Queue], _clients: Sequence[str] = ()) -> dict[Queue, int]:
     """Return queue -> its lag in messages, by the newest route; without queues that have no committed offset.
 
-    The start of a group without a committed offset is a policy that only a client resolves. A slice has its part of the
-    messages in the partition beyond its offset: how many are its own is not known.
+    The start of a group without a committed offset is a policy that only a client resolves. The lag of a slice is its
+    share of the messages in the partition beyond its offset, because its exact number is not known.
     """
     return {
         queue: -(-max(0, (routed.max_offset or 0) - max(group.offsets[queue], routed.min_offset)) // queue.slices)

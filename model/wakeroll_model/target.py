@@ -1,4 +1,4 @@
-"""The target: which member should own which queue, by a group's strategy, whose answer is checked."""
+"""The target: the intended owner of each queue, by a group's strategy, whose answer is checked."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,11 +29,11 @@ class Target(Struct):
     queues: int = 0
     """Number of queues of the members' topics."""
     looks_again: bool = False
-    """Whether the timer must compare it again, because the target may change with the lag of the queues alone."""
+    """Whether the timer must compare the target again, because it may change with the lag of the queues alone."""
 
 
 _NAMED = 5
-"""Topics that a note names at most."""
+"""Maximum number of topics that a note names."""
 
 
 class _Shared(Struct):
@@ -73,7 +73,7 @@ def compute(group: Group, routes: Routes) -> Target:
     """Compute the owner of every queue of every subscribed topic by the group's strategy.
 
     A topic is shared among its subscribers only. A strategy that fails on a topic fails for that topic alone; one that
-    assigns all topics at once fails for all. Then the last target stays, as far as its members still subscribe the
+    assigns all topics at once fails for all. Then the last target is kept, as far as its members still subscribe the
     topic, and a note reports the failure.
     """
     strategy, params = strategy_of(group)
@@ -119,7 +119,7 @@ def compute(group: Group, routes: Routes) -> Target:
 
 
 def _leave_sliced(target: Target, topic: str, queues: Sequence[Queue]) -> None:
-    """Leave the slices of a topic unassigned: none of its members knows slices."""
+    """Leave the slices of a topic unassigned, because none of its members supports slices."""
     reason = "no member knows slices"
     target.notes.append(f"{topic}: {reason}; update the clients, or set its slices to 1")
     target.unassigned += [Unassigned(queue, reason) for queue in queues]
@@ -135,7 +135,7 @@ def _subscribers(group: Group) -> dict[str, list[str]]:
 
 
 def _too_many_values(params: Mapping[str, Any], topics: int) -> str:
-    """Return why parameters are too large for a strategy that reads them so often; empty if they are not.
+    """Return why parameters are too large for a strategy that reads them this often; empty if they are not.
 
     A strategy reads them once per topic: a client could send a long list and subscribe to many topics.
     """
@@ -155,7 +155,7 @@ def _values(given: object) -> int:
 
 
 def _nature(strategy: str) -> tuple[bool, Sequence[str]]:
-    """Return whether a strategy is called once for all topics, and the facts it needs; none if it is unknown."""
+    """Return whether a strategy is called once for all topics, and the facts that it needs, if it exists."""
     try:
         return is_whole(strategy), needs_of(strategy)
     except StrategyError:
@@ -175,7 +175,7 @@ def _share(
     `previous`: queue -> its owner by the last target.
 
     Returns:
-        The number of queues in its answer; one that it assigns to several clients counts as often.
+        The number of queues in its answer; a queue that it assigns to several clients counts several times.
     """
     strategy = target.strategy
     try:
@@ -257,7 +257,7 @@ def _take(target: Target, group: Group, shared: _Shared, shares: Mapping[str, Se
 
 
 def _in_slices(group: Group, queues: Sequence[Queue], wanted: Collection[Queue]) -> Iterable[Queue]:
-    """Return queues with the slices of those that are cut: a parameter of a strategy may name a whole queue."""
+    """Replace cut queues by their slices, because a parameter of a strategy may name a whole queue."""
     if not group.settings.slices:
         return queues
     return [

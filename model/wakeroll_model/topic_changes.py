@@ -1,6 +1,6 @@
 """Changes of topics: committed offsets after a topic was deleted, recreated or truncated, or after a wrong commit.
 
-A route may be late or repeated, so one alone proves nothing about an end offset; two in a row do. A correction is
+A route may be late or repeated, so a single one is no proof of an end offset; two in a row are. A correction is
 recorded as a reset by the route.
 """
 
@@ -14,7 +14,7 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.turn import NOTHING, Outcome, Turn, combined, sending
 
 BY = "route"
-"""Author of the resets in this module, as `reset_by` names it."""
+"""Value of `reset_by` for the resets of this module."""
 
 
 def follow(turn: Turn, route: Route) -> Outcome:
@@ -84,7 +84,7 @@ def review(turn: Turn, topics: Iterable[str]) -> Outcome:
 
 
 def _with_queues(group: Group, route: Route) -> Iterator[tuple[RoutedQueue, Queue]]:
-    """Yield the queues of a route, each as the route describes it and as the group knows it: whole, or its slices."""
+    """Yield the queues of a route, each with the queues of the group for it: the whole queue, or its slices."""
     is_cut = route.topic in group.sliced
     for routed in route.queues:
         yield routed, routed.queue
@@ -121,7 +121,7 @@ def next_due_ms(turn: Turn) -> int:
 
 
 def note_new(turn: Turn, topic: str) -> None:
-    """Note that a topic of the group has been created only now, so that it is consumed from its first message."""
+    """Note that a topic of the group was created just now, so that it is consumed from its first message."""
     if not _is_known(turn.group, topic):
         _note_absence(turn, topic)
 
@@ -165,9 +165,9 @@ def _is_another(group: Group, route: Route, known_id: str) -> bool:
 
 
 def _sure(doubt: Doubt, routed: RoutedQueue, is_same_topic: bool) -> int:
-    """Return the offset to continue from: the last certain commit if the queue has it, else one that loses nothing.
+    """Return the offset to continue from: the last certain commit if the queue has it, else one that skips no message.
 
-    The queue may have grown again since it was truncated, so the smallest end that was seen since counts.
+    The queue may have grown again since it was truncated, so the smallest end offset in the routes since then counts.
     """
     end = (routed.max_offset or 0) if doubt.smallest < 0 else doubt.smallest
     if routed.min_offset <= doubt.offset <= end:
@@ -178,7 +178,7 @@ def _sure(doubt: Doubt, routed: RoutedQueue, is_same_topic: bool) -> int:
 def _start_over(turn: Turn, route: Route) -> Outcome:
     """Restart the group at the first message of each queue of a topic that was deleted and recreated.
 
-    Queues that the new topic does not have (yet) are reset too, so that the record shows the end of the old offset.
+    Queues that the new topic does not have (yet) are reset too, so that the log shows that the old offset is invalid.
     """
     group, why = turn.group, f"{route.topic} was deleted and recreated"
     group.suspected_ids.pop(route.topic, None)

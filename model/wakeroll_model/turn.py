@@ -19,11 +19,11 @@ from wakeroll_model.shard_load import Load
 DESCRIBES: tuple[Change, ...] = ("joined", "described")
 """Changes of a member whose decision has the member's description."""
 NOBODY: frozenset[str] = frozenset()
-"""No client."""
+"""The empty set of clients."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The outcome of a handler: what the later stages of `group_machine.step` must do because of it."""
+    """The outcome of a handler: the work for the later stages of `group_machine.step`."""
 
     triggers: tuple[Trigger, ...] = ()
     """Reasons for a new target, in order."""
@@ -36,7 +36,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Outcome()
-"""The outcome of most events, such as a heartbeat that changes nothing: there is nothing more to do."""
+"""The outcome of most events, such as a heartbeat that changes nothing: no work for later stages."""
 
 
 def sending(clients: Collection[str]) -> Outcome:
@@ -64,7 +64,7 @@ def combined(*outcomes: Outcome) -> Outcome:
 
 
 class SortedTopics:
-    """The sorted topics of one member at a time: sorted once, however many members are compared with it."""
+    """A cache of the sorted topics of one member, with which many other members are compared."""
 
     def __init__(self) -> None:
         self._subscriptions: Mapping[str, Subscription] | None = None
@@ -80,7 +80,7 @@ class SortedTopics:
 class Turn:
     """One event applied to one group: the context of its handler, and the decisions so far.
 
-    Many members may join, leave or be compared in one turn. A collection that all of them need is made once, when it is
+    Many members may join, leave or be compared in one turn. A collection that they share is computed once, when it is
     first needed.
     """
 
@@ -116,7 +116,7 @@ class Turn:
 
     @property
     def forget_ms(self) -> int:
-        """How long offsets are kept that nobody uses, ms."""
+        """How long unused offsets are kept, ms."""
         return self.limits.forget_after_ms if self.level >= 3 else config.FORGET_MS
 
     @property
@@ -157,9 +157,9 @@ class Turn:
         most: int = config.MAX_DETAIL,
         pattern: str = "",
     ) -> None:
-        """Record a change of a member as a `membership` decision, with at most so many characters of its detail.
+        """Record a change of a member as a `membership` decision; its detail is cut to `most` characters.
 
-        `pattern`: the one that it subscribes from now on, if the change is about its topics.
+        `pattern`: the pattern that it subscribes from now on, if the change is about its topics.
         """
         self.emit(
             Membership(
@@ -175,7 +175,7 @@ class Turn:
         )
 
     def accepts(self, request_id: str, rule: str, wrong: str) -> bool:
-        """Return whether an operator's request is to be carried out, and remember it then.
+        """Return whether an operator's request must be carried out, and remember it if so.
 
         A repeated request is ignored. If something is `wrong` with it, it is rejected by a rule.
         """
@@ -201,9 +201,9 @@ class Turn:
         *,
         is_deleted: bool = False,
     ) -> None:
-        """Emit an offset that `by` reset or deleted: of the group (`client_id`: its owner), or of one client.
+        """Emit an offset that `by` reset or deleted: that of the group (`client_id`: the owner), or of one client.
 
-        `client_id` is empty if nobody owns the queue.
+        `client_id` is empty if the queue has no owner.
         """
         self.emit(
             Offset(

@@ -1,9 +1,9 @@
-"""The keys on record: a shard verifies signatures by the keys that `keys` records have added, whatever key files say.
+"""The recorded keys: a shard verifies signatures only by the keys that `keys` records have added.
 
 A key file is not in the log. If two coordinators verified by files that differ, as during a rotation, one would reject
-what the other accepts, and they would assign queues differently for ever. So records name the keys that are valid from
-there on, by their fingerprints, and a key file only holds the secrets. A process that lacks a secret must not decide.
-A record has the public key of an Ed25519 key itself, so nobody lacks that.
+a record that the other accepts, and their assignments would differ for ever. So records name the keys that are valid
+from there on, by their fingerprints, and a key file only holds the secrets. A process that lacks a secret must not
+decide. A public key of Ed25519 is part of the record itself, so no process lacks it.
 """
 
 import hmac
@@ -22,12 +22,12 @@ _FINGERPRINT_BYTES = 16
 
 
 class MissingKeys(ValueError):
-    """A process cannot verify by a key on record, so it cannot decide as the others do."""
+    """A process cannot verify by a recorded key, so it cannot make the same decisions as the others."""
 
 
 @lru_cache(maxsize=4 * config.MAX_KEYS)
 def on_record(key: Key | ClientKey) -> ValidKey:
-    """Return how a key stands in a `keys` record; it is kept, because a shard is made of its state in each batch."""
+    """Return the form of a key in a `keys` record; it is cached, because each batch decodes the shard's state."""
     role: Literal["operator", "observer", "client"]
     role, groups = ("client", key.groups) if isinstance(key, ClientKey) else (key.role, "")
     digest = _fingerprint(key.public_key or key.secret, role, groups)
@@ -42,7 +42,7 @@ def changed(valid: Mapping[str, ValidKey], change: KeyChange) -> dict[str, Valid
         change: the record; keys are removed before others are added.
 
     Returns:
-        The keys after the record; or why it must not take effect, as a sentence.
+        The keys after the record; or the reason why it must not take effect, as a sentence.
     """
     found = {key_id: key for key_id, key in valid.items() if key_id not in change.removed}
     for key in change.added:
@@ -64,8 +64,8 @@ def verified_by(own: Signatures, valid: Mapping[str, ValidKey], shard: str) -> S
     """Return the verification of a shard with these keys on record.
 
     Args:
-        own: the keys of this process. Verdicts on record are returned as they are: they need no secret.
-        valid: the keys on record; empty: all keys of this process are valid.
+        own: the keys of this process; or recorded verdicts, which need no secret and are returned unchanged.
+        valid: the recorded keys; empty: all keys of this process are valid.
         shard: name of the shard, for the message.
 
     Raises:
@@ -95,7 +95,7 @@ def verified_by(own: Signatures, valid: Mapping[str, ValidKey], shard: str) -> S
 
 
 def _lost(key: ValidKey) -> Key | ClientKey:
-    """Return a key without its secret: what it covers is still covered, and nothing verifies."""
+    """Return a key without its secret: it still covers its groups, and verifies no signature."""
     return ClientKey(key.key_id, key.groups, b"") if key.role == "client" else Key(key.key_id, key.role, b"")
 
 

@@ -17,7 +17,7 @@ from wakeroll_model.filters import ParsedSubscription, matches, parse
 from wakeroll_model.filters.tags import ALL
 
 _SPARE = 64
-"""Outdated deadlines that do not justify a rebuild of the heap."""
+"""Number of outdated deadlines below which the heap is not rebuilt."""
 
 
 class PullFilter(NamedTuple):
@@ -33,7 +33,7 @@ class PullFilter(NamedTuple):
 
 
 class Hold(Struct, array_like=True):
-    """A held pull: it found nothing and waits."""
+    """A held pull, whose client found no message and waits."""
 
     request_id: str
     group_id: str
@@ -52,12 +52,12 @@ class Hold(Struct, array_like=True):
 
     @property
     def number(self) -> int:
-        """The number of its request, which counts up in an instance."""
+        """Number of its request, which increases within an instance."""
         return int(self.request_id.rpartition(":")[2])
 
     @property
     def due_ms(self) -> int:
-        """The shard's clock when the pull is answered if nothing else happens."""
+        """When the pull is answered in any case, by the shard's clock: at its timeout, or to skip messages."""
         return self.until_ms if self.skipped_ms < 0 else min(self.until_ms, self.skipped_ms + config.SKIP_MS)
 
 
@@ -97,7 +97,7 @@ class FilterHolds:
         return taken
 
     def skip_below(self, offset: int) -> list[int]:
-        """Let the holds below this offset skip an arrival; return the numbers of those that skip for the first time."""
+        """Mark the holds below this offset: they skipped an arrival; return the numbers of those not marked before."""
         count = bisect_left(self.fresh, (offset,))
         skipping = self.fresh[:count]
         del self.fresh[:count]
@@ -111,7 +111,7 @@ class FilterHolds:
         del side[bisect_left(side, (hold.from_offset, number))]
 
     def wants(self, arrival: Arrival) -> bool:
-        """Return whether the filter matches the arrival; one without tags and properties matches every filter."""
+        """Return whether the filter matches the arrival; without tags and properties, it matches every filter."""
         if arrival.tags_code is None and arrival.tags is None and arrival.properties is None:
             return True
         if self._wanted is None:
@@ -160,7 +160,7 @@ class WaitingPulls:
         return self._clients.get((group_id, client_id))
 
     def costs(self, pull_filter: PullFilter) -> int:
-        """Return by how much `filters` grows if a pull with this filter is held."""
+        """Return the increase of `filters` if a pull with this filter is held."""
         return 0 if pull_filter in self._numbers else pull_filter.cost
 
     def add(self, number: int, hold: Hold, pull_filter: PullFilter, wanted: ParsedSubscription) -> None:
@@ -194,7 +194,7 @@ class WaitingPulls:
         return hold
 
     def skip(self, same_filter: FilterHolds, offset: int, now_ms: int) -> None:
-        """Let the holds of a filter skip an arrival that it does not match."""
+        """Mark the holds of a filter as having skipped an arrival that it does not match."""
         for number in same_filter.skip_below(offset):
             hold = self._holds[number]
             hold.skipped_ms = now_ms
@@ -220,7 +220,7 @@ class WaitingPulls:
         heappush(self._due, (hold.due_ms, number))
 
     def _tidy(self) -> None:
-        """Rebuild the heap if outdated deadlines outnumber the others: that costs no more than it took to add them."""
+        """Rebuild the heap if outdated deadlines outnumber the others; the cost does not exceed that of adding them."""
         if len(self._due) > 2 * len(self._holds) + _SPARE:
             self._rebuild_due()
 

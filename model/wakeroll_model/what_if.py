@@ -1,6 +1,6 @@
-"""What if? A shard's future after a change, played with clients that obey at once.
+"""What if? The future of a shard after a hypothetical change, simulated with clients that react at once.
 
-The machines that decide real events apply the hypothetical ones. Only two things are assumed: all members live, and
+The machines that decide real events apply the hypothetical ones. There are two assumptions: all members are alive, and
 nothing else happens.
 """
 
@@ -24,7 +24,7 @@ from wakeroll_model.strategy_inputs import lags
 from wakeroll_model.target import spread, strategy_of
 
 LONGEST_MS = 600_000
-"""Longest time to play, ms of the shard's clock; a group that is not calm by then may never be."""
+"""Longest time to simulate, ms of the shard's clock; a group that is not calm by then may never become calm."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,7 +34,7 @@ class NotPlayable(ValueError):
 
 
 class Variation(Struct, frozen=True, kw_only=True):
-    """A hypothetical change; anything it does not name stays as it is."""
+    """A hypothetical change; everything that it does not name stays the same."""
 
     settings: Mapping[str, Any] = {}
     """Fields of `Configure` with their new values, such as `strategy`."""
@@ -67,7 +67,7 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def readers(self) -> dict[Queue, int]:
-        """Number of members that read each partition: of one that is cut, all those that have slices of it."""
+        """Number of members that read each partition; for a partition that is cut, all members with slices of it."""
         found: dict[Queue, set[str]] = {}
         for queue, client_id in self.owners.items():
             found.setdefault(queue.whole, set()).add(client_id)
@@ -75,7 +75,7 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def amplification(self) -> float:
-        """How many members read a partition on average; 1 if none is cut, 0 if none has an owner."""
+        """Average number of members that read a partition; 1 if none is cut, 0 if none has an owner."""
         readers = self.readers
         return sum(readers.values()) / len(readers) if readers else 0.0
 
@@ -88,7 +88,7 @@ class Situation(Struct, frozen=True, kw_only=True):
         return shares
 
     def lag_of(self, queues: Iterable[Queue]) -> int | None:
-        """Return the lag of these queues in messages; None if it is known of none."""
+        """Return the lag of these queues in messages; None if it is not known for any of them."""
         known = [self.lag_messages[queue] for queue in queues if queue in self.lag_messages]
         return sum(known) if known else None
 
@@ -99,12 +99,12 @@ class Prediction(Struct, frozen=True, kw_only=True):
     now: Situation
     then: Situation
     moved: list[Queue]
-    """Queues that have an owner and get another one, sorted. If the number of slices changes, those parts that get
-    another owner."""
+    """Queues that have an owner and get another one, sorted. If the number of slices changes, the parts of queues that
+    get another owner."""
     handovers: list[Handover]
     """Hand-overs from one owner to another, in order; a queue may change its owner more than once."""
     took_ms: int
-    """Log time from the change to the last hand-over, ms; clients drain at once here."""
+    """Log time from the change to the last hand-over, ms; simulated clients drain at once."""
     unassigned: list[Unassigned]
     """Queues that the last target leaves out, with reasons; the first ones if there are many."""
     unassigned_count: int
@@ -116,7 +116,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
 
 
 def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
-    """Play a change on a copy of a shard, until no client of the group has anything to receive.
+    """Simulate a change on a copy of a shard, until no client of the group has anything to receive.
 
     Raises:
         NotPlayable: the shard has no such group, it broadcasts, or the change names something unknown or impossible.
@@ -169,7 +169,7 @@ def situation_of(shard: Shard, group_id: str) -> Situation:
 
 
 def _moved(now: Mapping[Queue, str], then: Mapping[Queue, str]) -> list[Queue]:
-    """Return the queues that have another owner then: of two that overlap, the smaller one."""
+    """Return the queues with another owner after the change; of two that overlap, the smaller one."""
     moved = set[Queue]()
     for queue, owner in now.items():
         for other in (queue, *overlaps(queue)):
@@ -211,7 +211,7 @@ class _Play:
             for client_id, member in self.group.members.items()
             if member.slice_by is None and member.sent_epoch >= 0 and not cut.isdisjoint(member.subscriptions)
         }
-        """Members that were told that a topic of theirs is cut, and did not answer by what they cut."""
+        """Members that received that one of their topics is cut, and whose heartbeats have no `slice_by`."""
         self._news: dict[str, None] = {}
         self._tick()
         self.now_ms += config.SLACK_MS
@@ -227,7 +227,7 @@ class _Play:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing is pending or under way; a group that depends on lag has compared its target again."""
+        """Whether no work is pending; a group that depends on lag must have compared its target again."""
         group = self.group
         in_doubt = group.pending or group.loss is not None or self._news
         return (
@@ -251,7 +251,7 @@ class _Play:
         self.append(Tick(observer="what-if", uptime_ms=self.now_ms))
 
     def beat(self) -> None:
-        """Let every client send a heartbeat that shows its last assignment as carried out."""
+        """Let every client send a heartbeat that shows its last assignment as applied."""
         self._beat_ms = self.now_ms
         for beat in list(self._beats.values()):
             self.append(beat)
@@ -287,12 +287,12 @@ class _Play:
                     self._news[decision.client_id] = None
 
     def _slice_by(self, beat: Heartbeat) -> str | None:
-        """Return by what a member cuts that has not told it; None if it had reason to, and so does not know slices."""
+        """Return the `slice_by` of a simulated heartbeat; None if the real member should have sent it and did not."""
         if beat.client_id in self._ignorant:
             return None
         if not self.notes:
             self.notes.append(
-                "members that have not told whether they know slices are assumed to, and to cut by the key"
+                "members that did not report their slice_by are assumed to support slices, cut by the key"
             )
         return slicing.slice_by(self.group) or ""
 
@@ -306,7 +306,7 @@ class _Play:
 
 
 def _last_beat(group_id: str, client_id: str, member: Member) -> Heartbeat:
-    """Return the heartbeat of a member that has carried out all its assignments."""
+    """Return the heartbeat of a member that has applied all its assignments."""
     return Heartbeat(
         group_id=group_id,
         client_id=client_id,
@@ -358,14 +358,14 @@ def _events(group: Group, shard: Shard, change: Variation) -> list[AnyEvent]:
 
 
 def _new_names(members: Mapping[str, Member], count: int) -> list[str]:
-    """Name new members so that they sort in the order in which they come."""
+    """Name new members so that they sort in the order in which they join."""
     width = len(str(count))
     names = (f"new-{number:0{width}}" for number in range(1, count + len(members) + 1))
     return [name for name in names if name not in members][:count]
 
 
 def _route(shard: Shard, topic: str, count: int) -> Route:
-    """Return a topic's route with another number of queues; the first ones stay as they are."""
+    """Return a topic's route with another number of queues; the first queues stay the same."""
     known = shard.routes.get(topic)
     if known is None:
         raise NotPlayable(f"no topic {topic!r} has ever been routed here; there are: {', '.join(shard.routes.topics)}")

@@ -10,7 +10,7 @@ class Trouble:
         """Begin in the working state.
 
         Args:
-            log: receives the lines.
+            log: logger of the lines.
             over: text of the line at the end of a failure.
         """
         self._log = log

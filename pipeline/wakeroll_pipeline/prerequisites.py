@@ -1,4 +1,4 @@
-"""Checks of a machine for what wakeroll needs, made before anything is installed on it.
+"""Checks whether a machine fulfils wakeroll's requirements, before anything is installed on it.
 
 `make` runs this module as a plain script with the `python3` that it finds, which may be too old.  So the module imports
 the standard library only, and parses and runs on Python 3.6; types are quoted, because Python 3.6 cannot evaluate
@@ -24,7 +24,7 @@ MEMORY_GIB = 3.0
 
 
 class Check(NamedTuple):
-    """One requirement: whether it is met, what was found, and how to meet it ("" if it is met)."""
+    """One requirement: whether it is met, the finding, and the remedy ("" if it is met)."""
 
     name: str
     ok: bool
@@ -80,7 +80,7 @@ def check_java() -> Check:
 
 
 def check_disk(folder: Path) -> Check:
-    """Check the free space of the file system that `folder` is on."""
+    """Check the free space of the file system of `folder`."""
     free = shutil.disk_usage(str(folder)).free / 1e9
     found = f"{free:.1f} GB are free in {folder}"
     if free < DISK_GB:
@@ -103,7 +103,7 @@ def check_memory() -> Check:
 
 
 def java_path() -> "str | None":
-    """Return the path of the java that Spark will run, or None; JAVA_HOME wins over PATH, even if it is wrong."""
+    """Return the path of the java that Spark will run, or None; JAVA_HOME precedes PATH, even if it is wrong."""
     home = os.environ.get("JAVA_HOME", "")
     return shutil.which(str(Path(home, "bin", "java")) if home else "java")
 
@@ -120,7 +120,7 @@ def java_version(java: str) -> "int | None":
 
 
 def available_memory(root: Path = Path("/")) -> "int | None":
-    """Return the available memory in bytes: of the machine, or of the control group (cgroup) if that is less.
+    """Return the available memory in bytes: that of the machine, or of the control group (cgroup) if it is less.
 
     Args:
         root: the folder that holds `proc` and `sys`; tests pass another one.
@@ -155,7 +155,7 @@ def memory_limit(root: Path = Path("/")) -> "int | None":
 
 
 def _limit(group: Path) -> str:
-    """Return the limit of a memory group as the kernel writes it; without one, version 2 has "max"."""
+    """Return the limit of a memory group as written by the kernel; without a limit, version 2 has "max"."""
     return _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")  # of version 2, of version 1
 
 

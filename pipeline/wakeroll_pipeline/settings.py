@@ -282,12 +282,12 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def limits(self) -> config.Limits:
-        """Limits of what a shard may hold."""
+        """Limits of the state of a shard."""
         return config.Limits(**{name: getattr(self, name) for name in config.Limits.__struct_fields__})
 
     @property
     def mirrored_groups(self) -> re.Pattern[str] | None:
-        """Pattern of the names of the groups whose committed offsets are copied to Kafka's own groups; None: of none.
+        """Pattern of the names of the groups whose committed offsets are copied to Kafka's own groups; None: no group.
 
         Raises:
             InvalidSettings: `mirror_offsets` is not a regular expression.
@@ -296,7 +296,7 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def watched_groups(self) -> re.Pattern[str] | None:
-        """Pattern of the names of Kafka's own groups that are watched; None: all are.
+        """Pattern of the names of Kafka's own groups that are watched; None: all groups.
 
         Raises:
             InvalidSettings: `watch_groups` is not a regular expression.
@@ -305,7 +305,7 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def locks_files(self) -> bool:
-        """Whether locked files keep a second process away: they work on the disk of one machine only.
+        """Whether locked files exclude a second process, which is possible only on the disk of one machine.
 
         Raises:
             InvalidUsage: a URI cannot be used.
@@ -323,7 +323,8 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Return the keys of this deployment: those of the file, or the development keys if no file is named.
 
         Raises:
-            InvalidKeys: the file cannot be read, or its content is invalid; or none is named, and it must be.
+            InvalidKeys: the file cannot be read, or its content is invalid; or no file is named although one is
+                required.
         """
         if self.require_keys and not self.keys:
             raise InvalidKeys(
@@ -344,7 +345,7 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def work_folder(self) -> Path:
-        """Local folder of what belongs to processes of this machine: logs, status, locks, the embedded broker."""
+        """Local folder for files of this machine's processes: logs, status, locks, the embedded broker."""
         return Path(self.work).absolute() if self.work else self._place(self.home).beneath(Path(HOME).absolute())
 
     @property
@@ -367,7 +368,7 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def checkpoints_folder(self) -> Place:
-        """Folder of the checkpoints; each is a folder in it.
+        """Folder of the checkpoints; each checkpoint is a folder in it.
 
         Raises:
             InvalidUsage: the URI in `checkpoints` or `home` cannot be used.

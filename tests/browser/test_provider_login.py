@@ -9,10 +9,9 @@ from tests.support.ledgers import PARTITIONS
 from tests.support.systems.oidc_provider import oidc_provider
 from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.gate import Gate
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e]

@@ -90,7 +90,7 @@ def publish(writer: Coordinator, era: int, seq: int) -> None:
 
 
 def view(model: LiveModel) -> GroupView | None:
-    return model.group_view(GROUP, 0.0)
+    return model.group_view(GROUP)
 
 
 def owners(model: LiveModel) -> list[str]:
@@ -104,7 +104,7 @@ def members(model: LiveModel) -> list[str]:
 
 
 def notices(model: LiveModel) -> list[str]:
-    return [one.kind for one in model.health(0.0).notices]
+    return [one.kind for one in model.health().notices]
 
 
 def test_a_group_is_followed_from_its_first_record(writer):
@@ -163,7 +163,7 @@ def test_a_change_of_the_number_of_shards_is_followed(writer, tmp_path, monkeypa
         producer.produce(writer.connection.topics.groups, msgspec.json.encode(event), key=b"taxes")
         assert producer.flush(30) == 0
         wait_until(lambda: writer.members("taxes") == ["c1"], "the member has joined")
-        wait_until(lambda: model.group_view("taxes", 0.0) is not None, "the group is followed")
+        wait_until(lambda: model.group_view("taxes") is not None, "the group is followed")
 
         writer.grow(2 * CONTROL_PARTITIONS)
         rows = [
@@ -176,10 +176,10 @@ def test_a_change_of_the_number_of_shards_is_followed(writer, tmp_path, monkeypa
         wait_until(lambda: model.partitions == 2 * CONTROL_PARTITIONS, "the new partitions are followed")
         wait_until(lambda: model.shards[writer.connection.topics.groups, moved].at_ms > 0, "the new shard is followed")
         wait_until(
-            lambda: (view := model.group_view("taxes", 0.0)) and [one.client_id for one in view.members] == ["c1"],
+            lambda: (view := model.group_view("taxes")) and [one.client_id for one in view.members] == ["c1"],
             "the group is there",
         )
-        wait_until(lambda: model.group_view("taxes", 0.0).queues[0].owner == "c1", "its queue has its owner")
+        wait_until(lambda: model.group_view("taxes").queues[0].owner == "c1", "its queue has its owner")
 
 
 def test_a_log_whose_beginning_was_deleted_is_learned(writer):

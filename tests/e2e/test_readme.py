@@ -77,6 +77,8 @@ RUN_BY_A_TEST = {
     "wakeroll state --home .wakeroll/demo",
     "wakeroll happened billing --home .wakeroll/demo",
     "wakeroll explain billing orders-3 --home .wakeroll/demo",
+    # the one that `make run` prints
+    "wakeroll explain billing orders-3 --home .wakeroll/demo --at 2026-11-30T13:09:05.936Z",
     "wakeroll replay --home .wakeroll/demo",
     "wakeroll what-if --group billing --strategy SPREAD --strategy BALANCED --home .wakeroll/demo",
     "wakeroll check --home .wakeroll/demo",
@@ -207,6 +209,18 @@ def test_what_the_story_decided_is_explained_and_decided_again(story: str, ask: 
     assert re.search(r"8 shards, \d+ events, \d+ decisions compared: equal", ask("replay"))
     asked = ask("what-if", "--group", "billing", "--strategy", "SPREAD", "--strategy", "BALANCED")
     assert re.search(r"strategy +│.*│ SPREAD +│ BALANCED", asked)
+
+
+def test_the_story_ends_with_a_command_that_explains_a_death(story: str):
+    """A newcomer copies it from the terminal, where it must be one line."""
+    [(queue, owner, command)] = re.findall(
+        r"^why did (orders-\d) go to (c\d)\?  (\S*wakeroll explain .+)$", story, re.MULTILINE
+    )
+
+    explained = run(*shlex.split(command))
+
+    assert explained.stdout.startswith(f"{queue} of billing is owned by {owner} since "), explained.stderr
+    assert "c2 died (SIGKILL)" in explained.stdout
 
 
 def test_what_the_story_left_passes_the_quality_gate(story: str, ask: Callable[..., str]):

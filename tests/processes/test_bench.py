@@ -40,9 +40,8 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.replay import replay
 from wakeroll_model.strategies import STRATEGIES
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.local.story_checks import Handled
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
 

@@ -109,10 +109,10 @@ def test_a_release_has_one_version_a_dated_changelog_and_a_tag(checkout: Path, t
     assert release(root, "dist", "--tag", "v9.9.9").returncode == 0
     with zipfile.ZipFile(root / "dist" / "wakeroll-9.9.9-py3-none-any.whl") as wheel:
         assert "\nVersion: 9.9.9\n" in wheel.read("wakeroll-9.9.9.dist-info/METADATA").decode()
-    assert release(root, "tag").stdout == "tagged v9.9.9; next: push the commit and the tag\n"
+    assert release(root, "tag").stdout == "tagged v9.9.9; next: push the commit, the tag and the branch gh-pages\n"
     assert git(root, "cat-file", "-t", "v9.9.9") == "tag"
     assert release(root, "tag").stderr == "release: the tag v9.9.9 exists already\n"
-    assert "it must have some of ### Added, ### Changed, ### Fixed" in release(root, "prepare", "9.9.10").stderr
+    assert "some of ### Added, ### Changed, ### Removed, ### Fixed" in release(root, "prepare", "9.9.10").stderr
     loose = re.sub(r"## 9\.9\.9 .*\n", "- One more change.\n", log)
     (root / "CHANGELOG.md").write_text(loose, encoding="utf-8")
     git(root, "commit", "--quiet", "--all", "--message", "Change")

@@ -194,7 +194,7 @@ def test_a_pull_is_answered_through_the_running_query(ledger: SparkSession, sett
 def test_describe_shows_who_waits_and_what_ended_a_wait(ledger: SparkSession, settings: Settings):
     """Held pulls are in no table: the snapshots and the log lead to them.  Those that were answered are rows."""
     model = read_ledger(settings.warehouse, settings.connection.topics, settings.partitions)
-    view = model.group_view("billing", 0.0)
+    view = model.group_view("billing")
     assert view is not None
     waits = waits_of(SparkLedger(ledger), "billing", 0, 2**62)
     columns = hold_columns(view.holds, view.health.as_of_ms), waits_columns(waits)

@@ -178,7 +178,7 @@ def test_the_shards_are_divided_and_groups_go_on(spark, broker, tmp_path, wakero
     then, now = read_ledger(new.warehouse, topics, 8, moment_ms), read_ledger(new.warehouse, topics, 8)
     assert (then.partitions, now.partitions) == (4, 8)
     for model, expected in ((then, before), (now, after)):
-        view = model.group_view(MOVES, 0.0)
+        view = model.group_view(MOVES)
         assert {one.client_id: one.queues for one in view.members} == {
             client_id: len(queues) for (group_id, client_id), queues in expected.items() if group_id == MOVES
         }

@@ -714,12 +714,12 @@ def test_spark_is_asked_in_a_process_of_its_own(day, table, verdict):
     assert (done.returncode, verdict in done.stdout) == (0, True), done.stdout + done.stderr
 
 
-def test_without_great_expectations_there_is_one_clear_sentence(command, monkeypatch):
+def test_without_great_expectations_there_is_one_clear_sentence(command, monkeypatch, day):
     """The extra is not what `make run` installs."""
     monkeypatch.delitem(sys.modules, "wakeroll_pipeline.questions.quality.expectation_suites", raising=False)
     monkeypatch.setitem(sys.modules, "great_expectations", None)
 
-    code, said = command()
+    code, said = command("--home", str(day.parent))
 
     assert code == 2
     assert "`check` needs the extra `quality`" in said

@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.support.damaged_tables import lose_a_file
+from tests.support.dbt_here import NEEDS_DBT
 from tests.support.delta_tables import write_assignments, write_tables
 from tests.support.ledgers import a_day
 from wakeroll_pipeline.cli.answer_schemas import answer_schemas
@@ -216,7 +217,7 @@ def test_a_differing_decision_is_a_failure_with_its_fields(wakeroll, home):
     assert "1 decisions differ; the first:\nseq 1, group_id: recorded" in failure.text
 
 
-@pytest.mark.parametrize("command", ["check", "replay", "marts"])
+@pytest.mark.parametrize("command", ["check", "replay", pytest.param("marts", marks=NEEDS_DBT)])
 def test_a_result_is_written_although_the_tables_cannot_be_read(wakeroll, home, command):
     """A CI that finds no file may show the result of the run before."""
     junit = home / "result.xml"
@@ -234,6 +235,7 @@ def test_a_result_is_written_although_the_tables_cannot_be_read(wakeroll, home, 
 
 
 @pytest.mark.operate
+@NEEDS_DBT
 def test_marts_have_one_case_per_model_and_test(wakeroll, home):
     """One test of dbt finds that the table of assignments is empty."""
     DeltaTable(str(home / "warehouse" / "assignments")).delete()

@@ -16,11 +16,10 @@ from tests.support.running_processes import ROOT
 from tests.support.systems.web_site import answering
 from tests.support.waiting import wait_until
 from wakeroll.connection import Topics
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.ports import HOST, free_ports
 from wakeroll_pipeline.serve import connection_limits
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 

@@ -54,7 +54,10 @@ def nested(depth: int) -> dict[str, object]:
         ({"strategy": "A VG"}, r"strategy is 'A VG'; it must be 1 to 64 characters"),
         ({"strategy_params": {"a": object()}}, r"strategy_params is .*; each value must be text"),
         ({"strategy_params": nested(40)}, r"strategy_params is .{200}; .*must be"),
-        ({"strategy_params": nested(30_000)}, r"strategy_params is a dict that is nested too deeply"),
+        (
+            {"strategy_params": nested(30_000)},
+            r"strategy_params is (a dict that is nested too deeply|\{'a'.+must be)",
+        ),
         ({"strategy_params": ["a"]}, r"strategy_params is \['a'\]; it must be an object"),
         ({"commit_interval": 0}, r"commit_interval is 0; it must be more than 0 .*, or None"),
         ({"commit_interval": 5_000_000.0}, r"at most 86400 seconds"),

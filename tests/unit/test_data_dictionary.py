@@ -1,10 +1,14 @@
 """What is written down about the data, for people and for dbt, comes from the declarations."""
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from wakeroll_model.rows import TABLES
+from wakeroll_pipeline.ledger.stored_marts import DAILY_FACTS
+from wakeroll_pipeline.ledger.view_queries import VIEWS
 from wakeroll_pipeline.questions import marts
 from wakeroll_pipeline.questions.data_dictionary import data_dictionary
 
@@ -22,6 +26,16 @@ def test_the_data_dictionary_is_that_of_the_declarations(request):
         PAGE.write_text(page, encoding="utf-8")
 
     assert PAGE.read_text(encoding="utf-8") == page
+
+
+def test_the_tutorial_names_all_tables_and_views():
+    """A newcomer takes its list for the whole."""
+    text = (PAGE.parent / "tutorial-data.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)
+    views = re.findall(r"`(\w+)`", text.partition("The views are ")[2].partition(". ")[0])
+
+    assert tables == [*TABLES, DAILY_FACTS]
+    assert views == sorted(VIEWS)
 
 
 def test_dbt_is_told_the_columns_of_the_ledger(request):

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.support.dbt_here import NEEDS_DBT
+
 WITHOUT_SPARK = """
 import sys
 
@@ -19,7 +21,7 @@ import {module}
         "wakeroll_pipeline.cli.marts_command",
         "wakeroll_pipeline.cli.check_command",
         "wakeroll_pipeline.questions.marts",
-        "wakeroll_pipeline.questions.dbt_plugin",
+        pytest.param("wakeroll_pipeline.questions.dbt_plugin", marks=NEEDS_DBT),
         "wakeroll_pipeline.questions.quality.history_in_duckdb",
         "wakeroll_pipeline.questions.quality.check_in_duckdb",
     ],

@@ -1,6 +1,5 @@
 """Groups in a terminal: screens fit it, show what matters first, and no record can write to the terminal."""
 
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -29,12 +28,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LiveModel:
 
 @pytest.fixture
 def groups(model) -> GroupsView:
-    return model.groups_view(time.monotonic())
+    return model.groups_view()
 
 
 @pytest.fixture
 def billing(model) -> GroupView:
-    return model.group_view("billing", time.monotonic())
+    return model.group_view("billing")
 
 
 def lines_of(screen: Sequence[Line], width: int) -> list[str]:
@@ -70,7 +69,7 @@ def test_a_member_is_shown_with_its_queues_and_no_others(billing, model, width):
     """In a broadcasting group, those are all queues of its topics."""
     view = of_member(billing, "c3")
     text = "\n".join(lines_of(member_screen(view, width), width))
-    audit = model.group_view("audit", time.monotonic())
+    audit = model.group_view("audit")
 
     assert [one.client_id for one in view.members] == ["c3"]
     assert view.queues == [one for one in billing.queues if "c3" in (one.owner, one.next_owner)]

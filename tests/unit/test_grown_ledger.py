@@ -127,9 +127,9 @@ def test_a_state_is_rebuilt_on_both_sides_of_the_change(tmp_path):
     for moment_ms, number, members in ((GROWN_MS - 2_000, 4, ["c1"]), (GROWN_MS + 60_000, 8, ["c1", "c2"])):
         model = read_ledger(tmp_path / "warehouse", Topics(), 8, moment_ms)
         assert model.partitions == number
-        assert [one.client_id for one in model.group_view(MOVES, 0.0).members] == members
+        assert [one.client_id for one in model.group_view(MOVES).members] == members
     model = read_ledger(tmp_path / "warehouse", Topics(), 8)
-    view = model.group_view(MOVES, 0.0)
+    view = model.group_view(MOVES)
     owners = {(MOVES, one.topic, one.queue_id): one.owner for one in view.queues}
     assert owners == {place: owner for place, owner in owners_of(story).items() if place[0] == MOVES}
     offsets = {(MOVES, one.topic, one.queue_id): one.committed_offset for one in view.queues}

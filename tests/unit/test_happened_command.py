@@ -20,8 +20,8 @@ from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import EpochMs
 from wakeroll_pipeline.live.ledger_reader import read_ledger
+from wakeroll_pipeline.live.live_model import ViewSource
 from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schemas/happened.json").read_text(encoding="utf-8"))

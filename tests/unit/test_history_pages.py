@@ -24,9 +24,9 @@ from wakeroll_model.events import Reset, ResetOffset
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.live.ledger_reader import read_ledger
+from wakeroll_pipeline.live.live_model import ViewSource
 from wakeroll_pipeline.questions.happenings import happenings
 from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 TOPICS = Topics()

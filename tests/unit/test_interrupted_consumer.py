@@ -250,15 +250,6 @@ def test_fetch(broker):
                     fetched = None
 
 
-def test_an_interrupt_leaves_no_exception_to_the_tests_behind_it():
-    """One that a `with` block suppresses would be named as the reason of every later failure in this process."""
-    for interrupted in at_every_line(1):
-        with suppress(Interrupt):
-            interrupted.call(free, threading.RLock())
-
-        assert sys.exc_info() == (None, None, None), interrupted.where
-
-
 def test_a_call_that_may_be_interrupted_leaves_the_trace_function_that_there_was():
     """`make coverage` has one: without it, the later tests of the process would count for nothing."""
     before = sys.gettrace()
@@ -272,3 +263,12 @@ def test_a_call_that_may_be_interrupted_leaves_the_trace_function_that_there_was
         assert sys.gettrace() is trace
     finally:
         sys.settrace(before)
+
+
+def test_an_interrupt_leaves_no_exception_to_the_tests_behind_it():
+    """One that a `with` block suppresses would be named as the reason of every later failure in this process."""
+    for interrupted in at_every_line(1):
+        with suppress(Interrupt):
+            interrupted.call(free, threading.RLock())
+
+        assert sys.exc_info() == (None, None, None), interrupted.where

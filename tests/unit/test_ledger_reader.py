@@ -36,8 +36,8 @@ def tables_of(story: Story, folder: Path) -> Path:
 def owners(model: LiveModel) -> dict[tuple[str, str, int], str]:
     """Return group, topic and queue_id -> owner, as the page shows them."""
     found = {}
-    for summary in model.groups_view(0.0).groups:
-        view = model.group_view(summary.group_id, 0.0)
+    for summary in model.groups_view().groups:
+        view = model.group_view(summary.group_id)
         assert view is not None
         found |= {(summary.group_id, one.topic, one.queue_id): one.owner for one in view.queues}
     return found
@@ -49,9 +49,9 @@ def test_the_end_of_the_log_shows_the_owners_and_offsets_on_record(tmp_path):
 
     assert owners(model) == {place: client_id or "" for place, client_id in owners_of(story).items()}
     for (group_id, topic, number), offset in offsets_of(story).items():
-        rows = {one.queue: one.committed_offset for one in model.group_view(group_id, 0.0).queues}
+        rows = {one.queue: one.committed_offset for one in model.group_view(group_id).queues}
         assert rows[Queue(topic, "", number)] == offset
-    assert [one.kind for one in model.health(0.0).notices] == ["ledger"]
+    assert [one.kind for one in model.health().notices] == ["ledger"]
 
 
 def test_without_snapshots_the_whole_log_is_read(tmp_path):
@@ -70,7 +70,7 @@ def test_an_earlier_moment_shows_the_members_of_that_time(tmp_path, second, memb
     """The newest snapshot is younger than the moment, so an older one, or the start of the log, is used."""
     model = read_ledger(tables_of(a_day(), tmp_path), Topics(), PARTITIONS, START_MS + second * 1_000)
 
-    assert [one.client_id for one in model.group_view("billing", 0.0).members] == members
+    assert [one.client_id for one in model.group_view("billing").members] == members
 
 
 def test_a_later_era_begins_with_its_own_snapshot(tmp_path):
@@ -97,7 +97,7 @@ def test_verdicts_and_times_of_commits_are_those_of_the_log(tmp_path):
         story.pass_seconds(10)
         story.route("orders", 2, ends=ends)
     story.pass_seconds(10)
-    view = read_ledger(tables_of(story, tmp_path), Topics(), PARTITIONS).group_view("billing", 0.0)
+    view = read_ledger(tables_of(story, tmp_path), Topics(), PARTITIONS).group_view("billing")
 
     assert view.summary.verdict == "stalled"
     assert committed_ms <= view.queues[0].committed_ms <= committed_ms + 5_000
@@ -136,7 +136,7 @@ def test_files_of_days_before_the_snapshots_are_not_read(days, seconds):
     assert zero_files(days, START_MS + DAY_MS) == 3
     after = read_ledger(days, Topics(), PARTITIONS, moment_ms)
 
-    assert after.groups_view(0.0).groups == before.groups_view(0.0).groups
+    assert after.groups_view().groups == before.groups_view().groups
     assert owners(after) == owners(before)
     assert {client for (group, _, _), client in owners(after).items() if group == "billing"} >= {"c1", "c2"}
 
@@ -195,7 +195,7 @@ def test_the_end_of_a_queue_that_nobody_waits_for_is_that_of_its_last_arrival(tm
     story.join("billing", "c1", "orders", consume_from="last")
     story.pass_seconds(10)
     story.append(Arrival(queue=Queue("orders", "", 0), next_offset=605))
-    view = read_ledger(tables_of(story, tmp_path), Topics(), PARTITIONS).group_view("billing", 0.0)
+    view = read_ledger(tables_of(story, tmp_path), Topics(), PARTITIONS).group_view("billing")
 
     assert [(one.end_offset, one.lag_messages) for one in view.queues] == [(605, None)]
 

@@ -45,7 +45,7 @@ def read(model: LiveModel, row: tuple, *, publishes: bool = True) -> None:
 
 
 def owners(model: LiveModel, group_id: str) -> dict[str, str]:
-    view = model.group_view(group_id, time.monotonic())
+    view = model.group_view(group_id)
     assert view is not None
     return {one.name: one.owner for one in view.queues}
 
@@ -61,7 +61,7 @@ def model(story: Story) -> LiveModel:
 
 
 def test_the_groups_are_those_of_the_log(model):
-    assert [one.group_id for one in model.groups_view(0.0).groups] == ["audit", "billing"]
+    assert [one.group_id for one in model.groups_view().groups] == ["audit", "billing"]
 
 
 def test_the_owners_are_those_of_the_published_handovers(model, story):
@@ -72,14 +72,14 @@ def test_the_owners_are_those_of_the_published_handovers(model, story):
 
 def test_the_committed_offsets_are_those_of_the_published_decisions(model, story):
     for (group_id, topic, number), offset in offsets_of(story).items():
-        view = model.group_view(group_id, 0.0)
+        view = model.group_view(group_id)
         [row] = [one for one in view.queues if one.queue == Queue(topic, "", number)]
         assert row.committed_offset == offset
 
 
 def test_the_lag_is_counted_from_the_ends_of_the_newest_routes(model):
     """There are 10 queues of 2,000 messages; billing committed 300 for 8 of them, and two were added."""
-    [billing] = [one for one in model.groups_view(0.0).groups if one.group_id == "billing"]
+    [billing] = [one for one in model.groups_view().groups if one.group_id == "billing"]
 
     assert billing.lag_messages == 8 * 1_700
     assert billing.queues == 10
@@ -95,7 +95,7 @@ def test_messages_that_were_deleted_unread_are_no_lag():
     lags = []
     for first in (0, 60, 100):
         story.route("orders", 1, ends=100, first=first)
-        [billing] = follow(a_model(), story).groups_view(0.0).groups
+        [billing] = follow(a_model(), story).groups_view().groups
         lags.append(billing.lag_messages)
 
     assert lags == [80, 40, 0]
@@ -113,7 +113,7 @@ def test_a_process_that_waited_for_a_client_id_and_ended_is_no_duplicate():
     story.append(second)
     for _ in range(3):
         story.pass_seconds(10)
-        [billing] = follow(a_model(), story).groups_view(0.0).groups
+        [billing] = follow(a_model(), story).groups_view().groups
         found.append(billing.verdict)
 
     assert found == ["duplicate", "duplicate", "healthy"]
@@ -132,7 +132,7 @@ def test_decisions_that_are_not_published_are_pending(story):
 
 
 def test_a_rebalance_shows_its_cause_and_what_it_moved(model):
-    rebalances = model.group_view("billing", 0.0).rebalances
+    rebalances = model.group_view("billing").rebalances
     [left] = [one for one in rebalances if one.trigger == "leave"]
 
     assert "c1" in {move.before for move in left.moves}
@@ -148,7 +148,7 @@ def test_a_held_pull_is_shown_with_its_client():
     story.pass_seconds(5)
     story.pull("audit", "a1", "payments", 0, 500)
     story.pull("audit", "a1", "payments", 0, 500)
-    view = follow(a_model(), story).group_view("audit", 0.0)
+    view = follow(a_model(), story).group_view("audit")
 
     assert [(one.queue, one.client_id, one.from_offset) for one in view.holds] == [("payments-0", "a1", 500)]
     assert [one.is_held for one in view.queues] == [True]
@@ -164,7 +164,7 @@ def test_a_rejected_record_is_shown_with_its_group():
 
 def test_a_lane_shows_each_owner_of_a_queue(model, story):
     """The owners of the lane are those of the hand-overs, in order."""
-    lanes = {one.queue: [each.client_id for each in one.periods] for one in model.group_view("billing", 0.0).lanes}
+    lanes = {one.queue: [each.client_id for each in one.periods] for one in model.group_view("billing").lanes}
     expected: dict[str, list[str]] = {}
     for one in story.decisions:
         if isinstance(one, Handover) and one.group_id == "billing":
@@ -233,11 +233,11 @@ def test_a_shard_that_only_learns_shows_the_owners_that_members_report():
     }
 
     assert known == expected
-    assert [one.kind for one in model.groups_view(0.0).groups[1].findings if one.kind == "learning"] == ["learning"]
+    assert [one.kind for one in model.groups_view().groups[1].findings if one.kind == "learning"] == ["learning"]
 
 
 def summary(model: LiveModel, group_id: str) -> GroupSummary:
-    [found] = [one for one in model.groups_view(0.0).groups if one.group_id == group_id]
+    [found] = [one for one in model.groups_view().groups if one.group_id == group_id]
     return found
 
 

@@ -26,9 +26,9 @@ from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of
 from wakeroll_pipeline.ledger.chains import Chains, gathered_lines
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.live.ledger_reader import read_ledger
+from wakeroll_pipeline.live.live_model import ViewSource
 from wakeroll_pipeline.questions.missing_history import missing_history
 from wakeroll_pipeline.serve.history import History
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink

@@ -19,7 +19,7 @@ from tests.support.systems.page_client import PageClient
 from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.local.ports import free_ports
 from wakeroll_pipeline.serve.access import oidc_client
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
@@ -27,7 +27,6 @@ from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.access.oidc_file import read_provider
 from wakeroll_pipeline.serve.access.rights import Rights
 from wakeroll_pipeline.serve.access.user_file import add_user
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
 

@@ -24,12 +24,12 @@ from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.stored_snapshots import row_of
 from wakeroll_pipeline.live import earlier_rebalances
 from wakeroll_pipeline.live.ledger_reader import read_ledger
+from wakeroll_pipeline.live.live_model import ViewSource
 from wakeroll_pipeline.live.view_structs import GroupView
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.page_queries import GroupQuery, GroupsQuery
 from wakeroll_pipeline.serve.page_regions import PageRegions
-from wakeroll_pipeline.serve.view_source import ViewSource
 
 Ask = Callable[..., dict[str, Any]]
 
@@ -89,7 +89,7 @@ def test_page_commands_and_metrics_agree_to_the_letter(tmp_path, wakeroll, seed)
 
     listed, shown = printed("groups"), rows_of(page.groups(GroupsQuery())["groups"])
     lags = printed("lag")
-    for group in source.groups().groups:
+    for group in source.model.groups_view().groups:
         name = group.group_id
         [line] = [one for one in listed if one[0] == name]
         assert_shown(shown[f"g-{name}"], line[1:5], ("verdict", "Members", "Queues", "Lag"))
@@ -122,7 +122,7 @@ def test_page_commands_and_metrics_agree_to_the_letter(tmp_path, wakeroll, seed)
 
 
 def group_of(source: ViewSource, name: str) -> GroupView:
-    found = source.group(name)
+    found = source.model.group_view(name)
     assert found is not None
     return found
 

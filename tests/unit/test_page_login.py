@@ -16,7 +16,7 @@ from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import add_key, new_key
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.serve.access.access_options import AccessOptions
 from wakeroll_pipeline.serve.access.form_tokens import FORM_S, FormTokens
 from wakeroll_pipeline.serve.access.gate import Gate
@@ -25,7 +25,6 @@ from wakeroll_pipeline.serve.access.login_pages import local_path
 from wakeroll_pipeline.serve.access.refusal import Refused
 from wakeroll_pipeline.serve.access.session_cookie import SESSION_S, Session, Sessions
 from wakeroll_pipeline.serve.access.user_file import InvalidUsers, UserFile, add_user, read_users, remove_user
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.serve.web_server import hosts_of
 from wakeroll_pipeline.settings import Settings

@@ -1,5 +1,6 @@
 """The programs on the pages for users of other clients are run as they stand, on a broker in memory."""
 
+import inspect
 import re
 import threading
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import wait_until
+from wakeroll import Consumer
 from wakeroll.testing import MemoryBroker
+from wakeroll_model.group import GroupSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("from-confluent-kafka.md", "from-aiokafka.md", "from-rocketmq.md", "processes.md")
@@ -72,3 +75,19 @@ def test_a_program_receives_messages(broker, program):
 
     assert problems == []
     assert not thread.is_alive()
+
+
+def test_the_table_of_timeouts_has_the_defaults_of_the_code():
+    """Nobody looks for a wrong one there."""
+    page = (DOCS / "processes.md").read_text(encoding="utf-8").partition("\n## Timeouts\n")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) s \| (.+?) \|", page, flags=re.MULTILINE)
+    assert len(rows) >= 10
+    for name, seconds, where in rows:
+        if name.endswith("_ms"):
+            defaults = [getattr(GroupSettings(), name) / 1_000]
+        else:
+            methods = set(re.findall(r"`(\w+)`", where)) - {"Consumer"} or {"__init__"}
+            defaults = [
+                inspect.signature(getattr(Consumer, method)).parameters[name].default for method in sorted(methods)
+            ]
+        assert defaults == [float(seconds)] * len(defaults), (name, where)

@@ -84,3 +84,27 @@ def test_actionlint_finds_nothing():
     done = subprocess.run(["actionlint", *WORKFLOWS], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+PLACEHOLDER = re.compile(
+    r"@wakeroll/[\w-]+|\b(?:OWNER|ORG|REPO)(?=/)|@TAG\b|\b(?:YOUR|MY)[-_][A-Z_-]+|<(?:owner|org|repo|your[ _-][^>]*)>"
+    r"|\b(?:TODO|FIXME|TBD|CHANGEME)\b|github\.com/(?:owner|org|example|wakeroll)\b[\w/.-]*"
+)
+
+
+def test_names_that_the_first_publication_must_set_are_listed():
+    """Nobody finds a forgotten one before a reader does."""
+    text = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
+    chapter = text.partition("## Names that a fork or the first publication must set\n")[2]
+    listed = set(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", chapter, flags=re.MULTILINE))
+    this = Path(__file__).relative_to(ROOT).as_posix()
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found = {
+        (placeholder[0], name)
+        for name in tracked.splitlines()
+        if name not in (this, "docs/support.md") and not name.startswith("tests/golden/")
+        if (ROOT / name).is_file() and b"\0" not in (content := (ROOT / name).read_bytes())
+        for placeholder in PLACEHOLDER.finditer(content.decode(encoding="utf-8"))
+    }
+
+    assert found == listed

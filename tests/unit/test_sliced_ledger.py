@@ -25,14 +25,13 @@ from wakeroll_pipeline.ledger.daily_facts import facts_of
 from wakeroll_pipeline.ledger.delta_files import quoted
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger, open_ledger
 from wakeroll_pipeline.live.ledger_reader import read_ledger
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.live.view_structs import GroupView
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.questions.explain import explain
 from wakeroll_pipeline.questions.happenings import happenings
 from wakeroll_pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
-from wakeroll_pipeline.serve.view_source import ViewSource
 
 ORDERS = [Queue("orders", "", number) for number in range(2)]
 EIGHT = [piece for queue in ORDERS for piece in cut(queue, 8)]
@@ -298,7 +297,7 @@ def model(at) -> Callable[[int], LiveModel]:
 
 
 def view_of(model: LiveModel) -> GroupView:
-    view = model.group_view("billing", 0.0)
+    view = model.group_view("billing")
     assert view is not None
     return view
 

@@ -119,7 +119,7 @@ def test_the_page_shows_the_same_with_a_damaged_snapshot(tmp_path):
     sound, other = (read_ledger(tmp_path / name, Topics(), PARTITIONS) for name in ("sound", "damaged"))
 
     for group_id in ("audit", "billing"):
-        views = [model.group_view(group_id, 0.0) for model in (sound, other)]
+        views = [model.group_view(group_id) for model in (sound, other)]
         assert views[0] is not None
         assert [one.members for one in views] == [views[0].members] * 2
         assert [[(row.name, row.owner, row.lag_messages) for row in one.queues] for one in views] == [

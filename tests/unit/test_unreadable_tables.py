@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.support.damaged_tables import DAMAGES, add_a_column, flip_the_pages, largest_file, lose_a_file
+from tests.support.dbt_here import NEEDS_DBT
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, a_day
 from tests.support.samples import sample
@@ -41,7 +42,7 @@ COMMANDS = {
 }
 """Command -> a call of it that reads the tables."""
 READING = [
-    pytest.param(command, damage, marks=[] if quick else [pytest.mark.operate])
+    pytest.param(command, damage, marks=([] if quick else [pytest.mark.operate]) + [NEEDS_DBT] * (command == "marts"))
     for damage in (lose_a_file, flip_the_pages)
     for command in COMMANDS
     for quick in [command != "marts" and (damage is lose_a_file or command == "sql")]

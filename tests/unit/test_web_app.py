@@ -24,7 +24,7 @@ from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.events import About, Level
 from wakeroll_model.records import Record
 from wakeroll_model.signing import OnRecord
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.live.shard_follower import ShardFollower
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import LOOP_TIMEOUT_S, Health
@@ -32,7 +32,6 @@ from wakeroll_pipeline.serve import web_app
 from wakeroll_pipeline.serve.changes.change_requests import settings_of
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.page_queries import GroupsQuery, groups_query, slice_of
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 TOPICS = Topics()

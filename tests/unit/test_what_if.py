@@ -270,7 +270,7 @@ def test_what_slices_need_is_said():
     story.pass_seconds(5)
     found = predict(shard_of(story), "billing", cut)
 
-    assert "members that have not told whether they know slices are assumed to, and to cut by the key" in found.notes
+    assert "members that did not report their slice_by are assumed to support slices, cut by the key" in found.notes
     assert len(found.then.owners) == 16
     with pytest.raises(NotPlayable, match="power of two"):
         predict(shard_of(story), "billing", Variation(settings={"slices": {"orders": 3}}))

@@ -1,1 +1,1 @@
-"""Last wills: when a member's process has ended, a small other process commits and unregisters for it."""
+"""Last wills: when a member's process has ended, a small helper process commits and unregisters for it."""

@@ -8,7 +8,7 @@ from wakeroll.last_will.executor_link import LISTEN, listen
 
 
 def main() -> int:
-    """Run it; return 2 with a sentence if it cannot listen."""
+    """Run the command; print an error and return 2 if it cannot listen."""
     parser = argparse.ArgumentParser("python -m wakeroll.last_will", description="Execute last wills of consumers.")
     parser.add_argument("--listen", metavar="unix:PATH", default=LISTEN, help="default: %(default)s")
     try:

@@ -1,11 +1,12 @@
-"""The executor of last wills: a small process that waits for the end of members' processes, and speaks for them then.
+"""The executor of last wills: a small process that waits until a member's process ends, and then sends its events.
 
-Only the kernel's word counts. A process hands over a descriptor of itself (pidfd), which becomes readable when the
-process has ended, and not before: not when it is stopped, hangs, is swapped out or closes its socket, nor when a child
-that it forked ends or lives on. Until then the executor sleeps, without a timer and without a connection to Kafka.
+Only the kernel decides whether a process has ended. A process hands over a descriptor of itself (pidfd), which becomes
+readable when the process has ended, and not before: not when it is stopped, hangs, is swapped out or closes its socket,
+nor when a child that it forked ends or lives on. Until then the executor sleeps, without a timer and without a
+connection to Kafka.
 
 It runs as ``python -I -S executor.py``, started by the process itself or by ``wakeroll last-will --listen``. It imports
-as little as possible, for it stays in memory as long as the application.
+as little as possible, because it stays in memory as long as the application.
 """
 
 import array
@@ -31,39 +32,39 @@ if TYPE_CHECKING:
     from wakeroll_model.last_will import LastWill
 
 READY = b"ready 3"
-"""Sent to each process that connects; with the number of the format of wills and of these messages, which changes with
-each of their changes, because a listening executor may be of another release."""
+"""Sent to each process that connects. It contains the version of the format of wills and of these messages, because a
+listening executor may be of another release."""
 REGISTER, FORGET, END = b"+", b"-", b"."
-"""First byte of a message: a will with its number (8 bytes) and descriptors of the process, the will, the progress and
-the files of its login; the number of one that is not needed any more; no will follows, and the executor of this process
-alone may end."""
+"""First byte of a message. REGISTER: a will with its number (8 bytes) and descriptors of the process, the will, the
+progress and the files of its login. FORGET: the number of a will that is not needed any more. END: no will follows, and
+an executor that serves only this process may end."""
 FAILED = b"!"
-"""First byte of a message to the process: why it cannot do its work."""
+"""First byte of a message to the process: the reason why the executor cannot work."""
 MAX_MESSAGE = 256
 MAX_FDS = 16
-"""Most descriptors of a message."""
+"""Maximum number of descriptors of a message."""
 
 _CLOSED_MS = 60_000
-"""How long the kernel may take to report the end of a process after its socket was closed (ms). It closes the files
-first. A process that replaces its program (exec) closes its socket too, and does not end."""
+"""How long the kernel may take to report the end of a process after its socket was closed (ms). The kernel closes the
+files first. A process that replaces its program (exec) closes its socket too, and does not end."""
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 FLUSH_S = 30.0
 """How long to wait for Kafka's acknowledgement (s); the session of the member ends about then anyway."""
 _IMPORTED = ("wakeroll", "confluent_kafka")
-"""Packages of which only modules are imported: their `__init__` would import much more."""
+"""Packages whose `__init__` is not run, because it would import much more; only single modules are imported."""
 _OURS = tuple(f"wakeroll.last_will.{name}" for name in ("login_settings", "own_descriptor", "will_file"))
 _NEEDED = ("confluent_kafka.cimpl", "msgspec", *_OURS, "wakeroll_model.client_keys")
 """Modules that `execute` uses."""
 _GET_INFO = 0xC048FF0B
 _INFO = struct.Struct("=QQ11IiII")
-"""The kernel's `pidfd_info`: what it has, cgroup, eleven numbers, exit status, two of a core dump."""
+"""Layout of the kernel's `pidfd_info`: mask, cgroup, eleven numbers, exit status, two numbers of a core dump."""
 _HAS_EXIT = 1 << 3
 _EXIT_CODE = -3
 _AT_ONCE = {"enable.idempotence": False}
-"""Setting of producers of wills: an idempotent one waits half a second for its number before it sends. There is one
-request at a time, so the events stay in order; one that is repeated has no effect."""
+"""Setting of the producers that send wills. An idempotent producer would wait half a second for its producer id. One
+request is sent at a time, so the events stay in order, and a repeated event has no effect."""
 _REAPED_MS = 100
-"""How long to wait for the exit status, which the kernel has when the parent has asked for it (ms)."""
+"""How long to wait for the exit status (ms): the kernel has it only after the parent has collected it."""
 
 
 class _Process:
@@ -85,7 +86,7 @@ class Executor:
     """Waits for the end of processes, and executes the wills of their members."""
 
     def __init__(self, own: socket.socket | None, listener: socket.socket | None) -> None:
-        """Wait for the process at the other end of a socket, or for all that connect to a listening one."""
+        """Wait for the process at the other end of a socket, or for each one that connects to a listening socket."""
         self._poll = select.poll()
         self._listener = listener
         self._by_fd: dict[int, _Process] = {}
@@ -108,7 +109,7 @@ class Executor:
         self._poll.register(self._stop.fileno(), select.POLLIN)
 
     def run(self) -> None:
-        """Wait until there is nobody left to wait for; a listening executor waits until a signal stops it."""
+        """Run until no process is left to wait for; a listening executor runs until a signal stops it."""
         while self._listener is not None or self._by_fd:
             found = self._poll.poll(_CLOSED_MS if self._closing else None)
             self._serve(found)
@@ -119,7 +120,7 @@ class Executor:
                 return
 
     def _serve(self, found: Sequence[tuple[int, int]]) -> None:
-        """Do what there is to do for descriptors."""
+        """Handle the descriptors that became readable."""
         for fd, events in found:
             if self._listener is not None and fd == self._listener.fileno():
                 self._accept()
@@ -187,7 +188,7 @@ class Executor:
             self._poll.register(pidfd, select.POLLIN)
 
     def _unlink(self, process: _Process) -> None:
-        """Note that a process closed its socket: it ends, or has replaced its program."""
+        """Note that a process closed its socket: it is ending, or has replaced its program."""
         self._poll.unregister(process.link.fileno())
         del self._by_fd[process.link.fileno()]
         if process.pidfd < 0:
@@ -229,7 +230,8 @@ def execute(wills: Sequence[Sequence[int]], how: Callable[[], str], *, is_shared
 
     Args:
         wills: descriptors of the will, of the progress and of the files of the login, of each member.
-        how: returns how the process ended, empty if that is not known; it is called while the brokers are connected.
+        how: returns how the process ended, empty if that is not known; called while the producers connect to the
+            brokers.
         is_shared: whether the wills may be those of a process with fewer rights than this one.
     """
     import msgspec
@@ -275,7 +277,7 @@ def execute(wills: Sequence[Sequence[int]], how: Callable[[], str], *, is_shared
 def _login_of(
     sending: "Sending", files: Sequence[int], *, is_shared: bool
 ) -> tuple[dict[str, str | int | float | bool], dict[str, bytes]]:
-    """Return the settings of a will without those of files, and name -> content of these.
+    """Return the settings of a will that name no file; and for each other one, its name -> the content of the file.
 
     Raises:
         OSError: a setting is not accepted, or a file cannot be read.
@@ -303,13 +305,13 @@ def _named(will: "LastWill") -> str:
 
 
 def _tell(line: str) -> None:
-    """Write a line to the log of a listening executor; that of a process has none."""
+    """Write a line to the log of a listening executor; an executor of one process has no log."""
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
 
 def how_it_ended(pidfd: int) -> str:
-    """Return the signal or the exit code of a process that has ended; empty if the system does not tell."""
+    """Return the signal or the exit code of a process that has ended; empty if the system does not report it."""
     ended = select.poll()
     ended.register(pidfd, 0)  # only POLLHUP: its parent has asked for the status
     ended.poll(_REAPED_MS)
@@ -339,7 +341,7 @@ def _kernels_status(pidfd: int) -> int | None:
 
 
 def _zombies_status(pidfd: int) -> int | None:
-    """Return the exit status of a process that its parent has not asked for yet."""
+    """Return the exit status of a process whose parent has not collected it yet."""
     try:
         pid = _pid_of(pidfd)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -349,7 +351,7 @@ def _zombies_status(pidfd: int) -> int | None:
 
 
 def _pid_of(pidfd: int) -> int:
-    """Return the pid of a descriptor; 0 or -1 if this process cannot see it."""
+    """Return the pid of a descriptor; 0 or -1 if the process is not visible from here."""
     for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "Pid":
@@ -358,7 +360,7 @@ def _pid_of(pidfd: int) -> int:
 
 
 def _is_its_own(link: socket.socket, pidfd: int) -> bool:
-    """Return whether a descriptor is that of the process at the other end, as far as this process can see it."""
+    """Return whether a descriptor is of the process at the other end of the socket, as far as that is visible."""
     peer = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     try:
         return _pid_of(pidfd) in (peer, 0, -1) or peer == 0
@@ -383,7 +385,7 @@ def _now_ms() -> float:
 
 
 def _import_parts() -> None:
-    """Import what an end needs, so that no file must be read then, and none can be missing."""
+    """Import all modules that `execute` needs, so that it reads no file, and none can be missing by then."""
     for name in _IMPORTED:
         package = types.ModuleType(name)
         package.__path__ = [str(Path(folder) / name) for folder in sys.path if (Path(folder) / name).is_dir()]
@@ -393,7 +395,7 @@ def _import_parts() -> None:
 
 
 def _listen(path: str) -> socket.socket:
-    """Listen at a path; replace the socket of an executor that is gone."""
+    """Listen at a path; replace the socket of an executor that has ended."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         listener.bind(path)
@@ -408,7 +410,7 @@ def _listen(path: str) -> socket.socket:
 
 
 def _finish(path: str) -> None:
-    """Accept no more wills, and return when those that are being executed are sent."""
+    """Accept no more wills, and return when the wills that are being executed are sent."""
     Path(path).unlink(missing_ok=True)
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -416,7 +418,7 @@ def _finish(path: str) -> None:
 
 
 def _why_not(path: str, problem: OSError) -> str:
-    """Return why nobody can listen at a path, and what to do."""
+    """Return an error for a path at which no process can listen, with the remedy."""
     folder = Path(path).parent
     if problem.errno == errno.EADDRINUSE:
         return "another executor listens there"

@@ -34,7 +34,7 @@ _LONGEST_PATH = 107
 _START_S = 10.0
 """How long the start of an executor may take (s)."""
 _LOSSES = 3
-"""After so many executors that ended, no other one is started."""
+"""After so many executors of this process have ended, no other one is started."""
 
 
 _Stamp = tuple[int, int, int]
@@ -43,11 +43,11 @@ _Stamp = tuple[int, int, int]
 class ExecutorLink:
     """The link to one executor, shared by all members of the process; any thread may call its methods.
 
-    Losing it costs nothing but the speed: the queues of a dead process become free when its session ends.
+    A lost link only costs time: the queues of a dead process then become free when its session ends.
     """
 
     def __init__(self, address: str) -> None:
-        """Prepare; the first `register` connects. `address`: of a listening executor; empty: start one."""
+        """Prepare; the first `register` connects to the executor at `address`, or starts one if that is empty."""
         self._address = address
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -57,10 +57,10 @@ class ExecutorLink:
         """Descriptor of the link."""
         self._losses = 0
         self._is_noted = False
-        """Whether it was logged that there is no executor."""
+        """Whether the log already has a line about the missing executor."""
 
     def register(self, will: WillFile, login_files: Sequence[str] = ()) -> None:
-        """Let the executor look after a will; `login_files`: see `Sending.files`."""
+        """Register a will at the executor; `login_files`: see `Sending.files`."""
         with self._lock:
             self._wills[will] = _Registered(next(self._numbers), login_files)
             if self._link is None:
@@ -69,7 +69,7 @@ class ExecutorLink:
                 self._send(will)
 
     def forget(self, will: WillFile) -> None:
-        """Let the executor forget a will; without any, an executor of this process alone ends."""
+        """Remove a will from the executor; an executor of this process alone ends when it has none."""
         with self._lock:
             registered = self._wills.pop(will, None)
             if registered is None or self._link is None:
@@ -80,7 +80,7 @@ class ExecutorLink:
                 self._close()
 
     def look(self) -> None:
-        """Connect again if the executor has ended; call it every few seconds."""
+        """Connect again if the executor has ended; must be called every few seconds."""
         with self._lock:
             self._check()
             if self._link is not None:
@@ -96,7 +96,7 @@ class ExecutorLink:
                 self._connect()
 
     def renew(self, will: WillFile) -> None:
-        """Pass on the files of a login again if there are others now, as after a renewed certificate."""
+        """Pass on the files of a login again if they have changed, as after the renewal of a certificate."""
         with self._lock:
             registered = self._wills.get(will)
             if registered is not None and registered.files and registered.passed != _stamps_of(registered.files):
@@ -116,7 +116,7 @@ class ExecutorLink:
             self._send(will)
 
     def _check(self) -> None:
-        """Lose the link if its descriptor is not the link's any more."""
+        """Drop the link if its descriptor stands for another file now."""
         if self._descriptor is not None and not self._descriptor.is_open:
             self._lose("the application has closed its descriptor")
 
@@ -183,13 +183,13 @@ class ExecutorLink:
             self._descriptor = None
 
     def after_fork(self) -> None:
-        """Let go of the link of the parent process, in its child."""
+        """In a forked process, drop the link of the parent process."""
         with contextlib.suppress(OSError):
             self._close()
 
 
 class _Registered:
-    """A will that the executor should know."""
+    """A will that must be registered at the executor."""
 
     def __init__(self, number: int, files: Sequence[str]) -> None:
         self.number = number
@@ -200,7 +200,7 @@ class _Registered:
 
 
 def _stamps_of(files: Iterable[str]) -> list[_Stamp | None]:
-    """Return what changes when a file does; None for one that is not there."""
+    """Return values that change when a file changes; None for a file that does not exist."""
     found: list[_Stamp | None] = []
     for file in files:
         try:
@@ -213,17 +213,18 @@ def _stamps_of(files: Iterable[str]) -> list[_Stamp | None]:
 
 
 def _passed(passed: contextlib.ExitStack, fd: int) -> int:
-    """Return a descriptor that is closed when it was passed on."""
+    """Return a descriptor that must be closed after it was passed on."""
     passed.callback(os.close, fd)
     return fd
 
 
 def address_of(setting: bool | str, environment: Mapping[str, str]) -> str | None:
-    """Return the path of the executor's socket; empty: one of this process alone; None: there is none.
+    """Return the path of the executor's socket; empty: an executor of this process alone; None: no executor.
 
     Args:
-        setting: False: none; an address, ``unix:/path``; True: that of the environment, or else one of this process.
-        environment: of the process.
+        setting: an address, ``unix:/path``; True: the address in the environment, or else an executor of this process;
+            False: no executor.
+        environment: environment variables of the process.
 
     Raises:
         InvalidUsage: see `path_of`.
@@ -242,7 +243,8 @@ def path_of(name: str, address: str) -> str:
     """Return the path of an address.
 
     Raises:
-        InvalidUsage: it does not begin with ``unix:``, or has no absolute path, or a longer one than the system allows.
+        InvalidUsage: the address does not begin with ``unix:``, or its path is not absolute or longer than the system
+            allows.
     """
     path = address.removeprefix(_UNIX)
     if path == address or not path.startswith("/") or len(path.encode()) > _LONGEST_PATH:
@@ -253,7 +255,7 @@ def path_of(name: str, address: str) -> str:
 
 
 def link_to(address: str) -> ExecutorLink:
-    """Return the link of this process to an executor; empty: to one of its own."""
+    """Return the link of this process to an executor; with an empty address, to one that serves this process alone."""
     with _lock:
         return _links.setdefault(address, ExecutorLink(address))
 
@@ -262,11 +264,11 @@ def listen(name: str, address: str) -> NoReturn:
     """Replace this process by an executor that listens at an address.
 
     Args:
-        name: of the setting with the address, for errors.
+        name: name of the setting with the address, for errors.
         address: as for `path_of`.
 
     Raises:
-        InvalidUsage: the system does not tell the end of a process, or the address is not valid.
+        InvalidUsage: the system does not report the end of a process, or the address is not valid.
         OSError: see `command`.
     """
     if not is_supported():
@@ -276,7 +278,7 @@ def listen(name: str, address: str) -> NoReturn:
 
 
 def is_supported() -> bool:
-    """Return whether this system tells the end of a process: Linux since 5.3 does."""
+    """Return whether this system reports the end of a process, as Linux does since 5.3."""
     try:
         os.close(os.pidfd_open(os.getpid()))
         os.close(os.memfd_create("wakeroll-probe", os.MFD_CLOEXEC))
@@ -297,7 +299,7 @@ def _connected(path: str) -> socket.socket:
 
 
 def _why_not(path: str, problem: Exception) -> str:
-    """Return why this process cannot connect to an address, and what to do."""
+    """Return an error for an address that this process cannot connect to, with the remedy."""
     match problem:
         case FileNotFoundError():
             return f"there is no {path}; `wakeroll last-will` must listen there, in a folder that this process has, too"
@@ -355,7 +357,7 @@ _links: dict[str, ExecutorLink] = {}
 
 
 def _forget_links() -> None:
-    """Let a forked process have links of its own."""
+    """Drop all links in a forked process, which opens its own."""
     global _lock
     _lock = threading.Lock()
     for link in _links.values():

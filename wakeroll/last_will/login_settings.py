@@ -1,8 +1,8 @@
-"""Which settings a last will may have, and how the files that they name reach the executor.
+"""The settings that a last will may have, and the transfer of the files that they name to the executor.
 
 An executor that listens may have rights that a process which connects does not have. So it opens no file that a will
 names: the process opens each, and passes its descriptor. It accepts the settings that are listed here and no others,
-because many a setting of Kafka's client names a file or a library, or runs a command.
+because many settings of Kafka's client name a file or a library, or run a command.
 
 This module is loaded by the executor too, so it imports nothing else of the SDK.
 """
@@ -76,23 +76,24 @@ ACCEPTED = frozenset(
         "topic.metadata.refresh.sparse",
     )
 )
-"""Settings that a listening executor accepts: values only. It also accepts those of `PASSED`."""
+"""Settings that a listening executor accepts; none of them names a file. It also accepts those of `PASSED`."""
 PASSED = frozenset(FILES) - {"https.ca.location"}
 """Settings of `FILES` that a listening executor accepts with a descriptor of the file."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""Logins with a name and a password. GSSAPI runs a command and has a file of keys; OAUTHBEARER asks other servers."""
+"""Logins with a name and a password. The others are not accepted: GSSAPI runs a command and reads a file of keys, and
+OAUTHBEARER connects to other servers."""
 OF_THE_EXECUTOR = frozenset(("debug", "enable.metrics.push", "log.connection.close", "log.thread.name", "log_level"))
-"""Settings about logs and metrics: a listening executor has its own."""
+"""Settings about logs and metrics; a listening executor replaces them by its own."""
 
 
 def named_files(settings: Settings) -> dict[str, str]:
-    """Return the files that exist of those that the settings name, by the name of the setting."""
+    """Return setting -> path of each existing file that the settings name."""
     named = {name: str(settings[name]) for name in FILES if name in settings}
     return {name: file for name, file in named.items() if file != "probe" and Path(file).exists()}
 
 
 def opened(file: str) -> int:
-    """Return a descriptor of a file, or of a new one with all certificates if it is a folder with files of them.
+    """Return a descriptor of a file; for a folder of certificates, of a new file with all of them.
 
     Raises:
         OSError: it cannot be read.
@@ -108,10 +109,10 @@ def opened(file: str) -> int:
 def content_of(fd: int) -> bytes:
     """Return the content of a file that another process has opened for reading.
 
-    It is read by the descriptor: to open the file that it stands for would use the rights of this process.
+    It reads from the descriptor and does not open the file itself, which would use the rights of this process.
 
     Raises:
-        OSError: it is no regular file, is not open for reading, or is longer than `MAX_FILE_BYTES`.
+        OSError: it is not a regular file, is not open for reading, or is longer than `MAX_FILE_BYTES`.
     """
     about = os.fstat(fd)
     if not stat.S_ISREG(about.st_mode):
@@ -130,10 +131,10 @@ def in_memory(content: bytes) -> int:
 
 
 def not_accepted(settings: Settings, passed: Iterable[str]) -> list[str]:
-    """Return what a listening executor does not accept: names of settings, sorted; empty if it accepts all.
+    """Return the names of settings that a listening executor does not accept, sorted; empty if it accepts all.
 
     Args:
-        settings: of a producer, in librdkafka's names.
+        settings: settings of a producer, in librdkafka's names.
         passed: settings whose files are passed as descriptors.
     """
     files = PASSED.intersection(passed)

@@ -1,4 +1,4 @@
-"""The last will of one member of this process: written as its queues change, and known to an executor."""
+"""The last will of one member of this process: written when its queues change, and registered at an executor."""
 
 import logging
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from wakeroll_model.client_actions import Give
 log = logging.getLogger("wakeroll")
 
 _said: set[str] = set()
-"""Why there is no last will, as far as this process has logged it."""
+"""Reasons of a missing last will that this process has logged."""
 
 
 class MemberWill:
     """The will of a member; all methods but `note` and `look` are called under the member's lock."""
 
     def __init__(self, client: Client, file: WillFile, link: ExecutorLink, login_files: Sequence[str] = ()) -> None:
-        """Prepare; `begin` makes it known. `login_files`: those of the settings that `Sending.files` names."""
+        """Prepare; `begin` registers it. `login_files`: files of the settings that `Sending.files` names."""
         self._client = client
         self._file = file
         self._login_files = [str(Path(one).absolute()) for one in login_files]
@@ -33,7 +33,7 @@ class MemberWill:
         self.noting = file.noting
 
     def begin(self) -> None:
-        """Make the will known to an executor."""
+        """Register the will at an executor."""
         if not self._has_ended:
             self._link.register(self._file, self._login_files)
 
@@ -57,7 +57,7 @@ class MemberWill:
             self.end()
 
     def note_progress(self, give: Give) -> None:
-        """Note the progress of an assignment that went back, or that commits must not pass any more."""
+        """Note the progress of an assignment that moved back, or the new limit of its commits."""
         done, kept = self._client.progress(give)
         self._file.keep(give, kept)
         if done is not None:
@@ -69,7 +69,7 @@ class MemberWill:
         self._link.renew(self._file)
 
     def end(self) -> None:
-        """Revoke the will: the member has left, or has none any more."""
+        """Revoke the will: the member has left, or needs no will any more."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -78,12 +78,12 @@ class MemberWill:
 
 
 def will_for(client: Client, connection: Connection, address: str | None) -> MemberWill | None:
-    """Return the will of a member; None if it has none, and log once per process why.
+    """Return the will of a member; if it has none, return None and log the reason once per process.
 
     Args:
         client: the member.
-        connection: how its events are sent.
-        address: of the executor, as `address_of` returns it.
+        connection: connection that its events are sent by.
+        address: address of the executor, as `address_of` returns it.
     """
     if address is None or connection.is_in_memory:
         return None

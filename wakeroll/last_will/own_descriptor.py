@@ -1,7 +1,7 @@
-"""Descriptors of a last will, in a process whose application may close any descriptor and open a file in its place.
+"""Descriptors of a last will, which detect that the application has closed them and reused their numbers.
 
-Daemons close all descriptors at their start, and a consumer may be older. To write to the number of such a descriptor
-would then write to a file of the application.
+A program that becomes a daemon closes all descriptors, and a consumer may exist by then. A write to the number of such
+a descriptor could then end in a file of the application.
 
 This module is loaded by the executor too, so it imports nothing else of the SDK.
 """
@@ -15,10 +15,10 @@ _FIRST = 3
 
 
 class OwnDescriptor:
-    """A descriptor, as long as nobody else has closed it."""
+    """A descriptor that can tell whether the application has closed it."""
 
     def __init__(self, fd: int) -> None:
-        """Take a descriptor over; its number may become another one."""
+        """Take ownership of a descriptor; its number may change."""
         self._fd = fd
         if fd < _FIRST:
             self._fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST)

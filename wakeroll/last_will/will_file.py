@@ -2,15 +2,14 @@
 
 It consists of two memory files. One has the will, which is written as a whole when the member's queues change. The
 other has two numbers per queue, which change with each message: how far the application has processed the queue, and
-the offset that no commit passes. To write such a number is one store into memory, without a system call or a lock.
+the limit of its commits. Such a number is written by one store into memory, without a system call or a lock.
 
-The process may die between any two instructions, so nothing is changed in place that a reader needs:
+The process may die between any two instructions, so data that a reader needs is never changed in place:
 
 - A new will is written beside the one before, then a header with its checksum; there are two headers in turn. The
-  reader takes the newest whose checksum is right.
-- A number is a word of 8 bytes, `(number + 1) * 65537 + tag`; the tag is in the will and differs for each assignment
-  of a queue. So the reader knows a word that another assignment wrote into the same place, or a torn one, and ignores
-  it.
+  reader takes the newest one with a correct checksum.
+- A number is a word of 8 bytes, `(number + 1) * 65537 + tag`; the tag is in the will and differs for each assignment of
+  a queue. By its tag, the reader recognizes a torn word, or a word of another assignment, and ignores it.
 
 This module is loaded by the executor too, so it imports nothing else of the SDK.
 """
@@ -33,19 +32,19 @@ from wakeroll_model.last_will import LastWill
 from wakeroll_model.queue import Queue
 
 _TAGS = 65_537
-"""A prime: each word has one of so many tags."""
+"""Number of different tags of words; a prime."""
 _HEADER = Layout("<QQQL")
-"""Number of the will, its place and length in bytes, and the checksum of it all."""
+"""Number of the will, its place and length in bytes, and the checksum of all of that."""
 _HEADERS = (0, 64)
 _BODIES = 128
 """Where wills are written, behind the headers."""
 _WORD = 8
 _WORDS = 2
-"""Words per queue: processed, kept."""
+"""Words per queue: the processed offset and the limit of commits."""
 _QUEUES = 128
-"""Queues that the first file of numbers has room for."""
+"""Number of queues for which the first file of numbers has room."""
 _NONE = 0
-"""Value of a word that says nothing."""
+"""Value of an unset word."""
 
 
 class Sending(Struct, frozen=True):
@@ -81,7 +80,7 @@ class _Body(Struct, frozen=True):
     sending: msgspec.Raw
     will: LastWill | None
     slots: tuple[_Slot, ...]
-    """Of each queue of the will, in its order."""
+    """Slot of each queue of the will, in the will's order."""
 
 
 class _Place(NamedTuple):
@@ -100,8 +99,8 @@ _decode_sending = msgspec.msgpack.Decoder(Sending).decode
 
 
 _never_unmapped: list[memoryview] = []
-"""Mappings whose descriptors the application has closed. Python's mapping has a copy of the descriptor, and closes it
-at its end, whatever it stands for by then."""
+"""Mappings whose descriptors the application has closed. They are never unmapped, because Python would then also close
+its copy of the descriptor, which may be a file of the application by then."""
 
 
 class WillFile:
@@ -166,10 +165,10 @@ class WillFile:
             words[at] = _NONE
 
     def noting(self, held: ClientQueue) -> Callable[[int], None] | None:
-        """Return a function that notes progress of this assignment here, as `note`, and in `held`.
+        """Return a function that notes progress of this assignment in `held` and, like `note`, here.
 
-        None if it is not in the will. When the assignment has ended, what the function notes may be in the place of
-        another one, and is ignored there.
+        Return None if the assignment is not in the will. After the assignment has ended, the function may write to the
+        slot of another assignment, where its word is ignored.
         """
         place = self._places.get(held.give.queue)
         if place is None or place.give != held.give:
@@ -186,13 +185,13 @@ class WillFile:
         return note
 
     def keep(self, give: Give, offset: int | None) -> None:
-        """Note that no commit of this assignment passes an offset; None: all that is processed may be committed."""
+        """Set the limit of the commits of this assignment; None: all processed offsets may be committed."""
         place = self._places.get(give.queue)
         if place is not None and place.give == give:
             _store(place.words, place.at + 1, place.slot.tag, -1 if offset is None else offset)
 
     def write(self, will: LastWill | None) -> None:
-        """Replace the will; None: there is nobody to speak for.
+        """Replace the will; None: there is no member to act for.
 
         `begin` must have been called with its queues.
 
@@ -246,7 +245,7 @@ class WillFile:
         return _Place(give, slot, self._words, index * _WORDS)
 
     def _grow(self) -> None:
-        """Make room for twice as many queues; places in the former mapping are the same memory."""
+        """Make room for twice as many queues; slots of the former mapping stay valid: it has the same memory."""
         before, self._room = self._room, max(2 * self._room, _QUEUES)
         size = self._room * _WORDS * _WORD
         os.ftruncate(self.progress_fd, size)
@@ -255,7 +254,7 @@ class WillFile:
 
 
 def read_will(will_fd: int, progress_fd: int) -> Will | None:
-    """Return the newest will, whenever its writer died; None if there is nobody to speak for.
+    """Return the newest complete will, even if its writer died during a write; None if there is no member to act for.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""The hand-out of batches to workers, and what they report."""
+"""The hand-out of batches to workers, and the workers' reports."""
 
 import threading
 import time
@@ -18,9 +18,9 @@ class Call(NamedTuple):
 
     batch: Batch
     begun_ms: int
-    """When it began, by the clock of retries."""
+    """When the call began, by the clock of retries."""
     thread_id: int
-    """The thread that makes it."""
+    """The thread that calls the handler."""
 
 
 class Dispatch:
@@ -44,7 +44,7 @@ class Dispatch:
         self.problem: BaseException | None = None
         """The first exception of the handler; no batch is handed out afterwards."""
         self.advanced: set[QueueWork] = set()
-        """Queues whose position may have advanced since the reader heard of it."""
+        """Queues whose position may have advanced since it was last reported to the reader."""
         self._may_handle = may_handle
         self._on_advance = on_advance
         self._now_ms = clock.now_ms
@@ -62,7 +62,7 @@ class Dispatch:
         self._progress = threading.Condition(self.lock)
         """Notified when a call has returned."""
         self._is_awaited = False
-        """Whether somebody waits for progress."""
+        """Whether a thread waits for progress."""
         self._is_closed = False
         self._is_paused = False
 
@@ -107,7 +107,7 @@ class Dispatch:
             self._is_awaited = False
 
     def wait_for_calls(self, works: list[QueueWork], timeout: float) -> int:
-        """Wait until no batch of these stopped queues is at work or waits; return how many calls are still at work.
+        """Wait until no batch of these stopped queues is running or waits; return the number of calls still running.
 
         Batches that wait will not be handled after that, nor after `timeout` seconds.
         """
@@ -123,7 +123,7 @@ class Dispatch:
             return sum(work.running for work in works)
 
     def overdue(self, timeout: float) -> list[tuple[Batch, bool]]:
-        """Return the batches whose calls take longer than `timeout` seconds; their results do not count any more.
+        """Return the batches whose calls take longer than `timeout` seconds; the results of these calls are ignored.
 
         Returns:
             Each batch, and whether it is to be retried from here; see `fail`.
@@ -137,7 +137,7 @@ class Dispatch:
         return [(batch, self.fail(batch)) for batch in late]
 
     def hanging(self, timeout: float, has_idle: Callable[[], bool]) -> list[Call]:
-        """Return the calls at work, if no call has begun or ended for `timeout` seconds, although one could.
+        """Return the running calls, if no call has begun or ended for `timeout` seconds, although one could.
 
         One could if no worker is free, or if a batch was ready all the time: tasks that are free cannot take it while
         another one blocks their event loop. The loop of `run` calls this in each round.
@@ -161,7 +161,7 @@ class Dispatch:
             return sorted(self._calls.values(), key=lambda call: call.begun_ms)
 
     def returned(self, batch: Batch) -> None:
-        """Note that the call of a batch has returned, in whatever way."""
+        """Note that the call of a batch has returned, with a result or an exception."""
         with self.lock:
             self._calls.pop(batch, None)
             self._progress_ms = self._now_ms()
@@ -287,7 +287,7 @@ class Dispatch:
     def end(self, problem: BaseException, batch: Batch | None = None) -> None:
         """End the hand-out because of an error, which a batch has caused if one is named.
 
-        After `close` an error is nobody's concern, as when a task is cancelled.
+        After `close` an error is ignored, as when a task is cancelled.
         """
         with self.lock:
             if self.problem is None and not self._is_closed:

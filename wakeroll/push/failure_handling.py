@@ -32,7 +32,7 @@ log = logging.getLogger("wakeroll")
 IN_PLACE_LEVEL = 1
 """Delay level of a retry in place, 1 s: RocketMQ's `suspendCurrentQueueTimeMillis`."""
 LOG_EVERY_MS = 10_000
-"""Shortest time between two warnings about failed messages (ms)."""
+"""Minimum time between two warnings about failed messages (ms)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RetryRules:
     """Retries of a message before it becomes a dead letter; None: no limit in order, otherwise as many as
     `retry_delays` has, or 16."""
     handle_timeout: float = HANDLE_TIMEOUT_S
-    """Longest time of a call (s), after which its messages count as failed; without effect on retries in place."""
+    """Maximum duration of a call (s), after which its messages count as failed; without effect on retries in place."""
     is_orderly: bool = False
     """Whether the messages after a failed one must wait for it."""
     retry_delays: Sequence[int] | None = None
@@ -191,15 +191,15 @@ class FailureHandling:
             self._dispatch.put_back(batch)
 
     def free_locks(self) -> None:
-        """Release the locks that an exception has left to this thread."""
+        """Release the locks that this thread still has after an exception."""
         free(self._lock)
         self.report.free_lock()
 
     def _call_failed(self, batch: Batch, failed: Sequence[Failed]) -> None:
         """Process a call that failed as a whole, as by an exception.
 
-        Nobody knows which of several messages was the cause. So each is handled again in a call of its own, at once,
-        and only the attempts of those that fail alone count.
+        The cause may be any of several messages. So each is handled again in a call of its own, at once, and only the
+        attempts of those that fail alone count.
         """
         if len(failed) == 1:
             self._handle(batch, failed)
@@ -235,7 +235,7 @@ class FailureHandling:
         dead: Sequence[tuple[Letter, BaseException | None]],
         then: Callable[[Sequence[Letter]], None],
     ) -> None:
-        """Let the application have the dead letters of a batch first; go on with those that it has not taken."""
+        """Offer the dead letters of a batch to the application first; store those that it has not taken."""
         call = self._rules.on_dead_letter
         if call is None or not dead:
             then([letter for letter, _ in dead])
@@ -309,7 +309,7 @@ class FailureHandling:
         return failed
 
     def _parts(self, batch: Batch, in_place: list[Message], behind: Sequence[Failed]) -> list[Part]:
-        """Return what the handler receives again in place.
+        """Return the messages that the handler receives again in place.
 
         Args:
             batch: its call has ended.
@@ -382,7 +382,7 @@ class FailureReport:
         return bool(self._combined)
 
     def free_lock(self) -> None:
-        """Release the lock if an exception has left it to this thread."""
+        """Release the lock if this thread still has it after an exception."""
         free(self._lock)
 
     def note(self, queue: Queue, offset: int, attempt: int, level: int, error: str) -> None:
@@ -401,7 +401,7 @@ class FailureReport:
             )
 
     def take(self) -> list[Failure]:
-        """Return what one event has room for, the oldest first; it is no longer held."""
+        """Remove and return the failures that fit into one event, the oldest first."""
         with self._lock:
             keys = list(self._combined)[:MAX_FAILURES]
             return [self._combined.pop(key) for key in keys]

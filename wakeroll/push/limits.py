@@ -1,4 +1,4 @@
-"""Limits of push consumption: how many calls at once, messages per call, and messages read ahead."""
+"""Limits of push consumption: the numbers of calls at once, of messages per call, and of messages read ahead."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,9 @@ PREFETCH = 1_000
 PREFETCH_BYTES = 100 * 1024 * 1024
 """RocketMQ's pullThresholdSizeForQueue."""
 SPAN_FACTOR = 2
-"""A queue is not read on when so many times `prefetch` offsets lie behind its oldest unprocessed message, as with
-RocketMQ's consumeConcurrentlyMaxSpan: after a crash, processed messages beyond it are delivered again."""
+"""Multiple of `prefetch`: a queue is not read on while more offsets than this follow its oldest unprocessed message, as
+with RocketMQ's consumeConcurrentlyMaxSpan. After a crash, processed messages beyond that message are delivered
+again."""
 HANDLE_TIMEOUT_S = 900.0
 """RocketMQ's `consumeTimeout` (s)."""
 GIVE_UP_AT = 0.9
@@ -22,9 +23,9 @@ GIVE_UP_AT = 0.9
 coordinator would assign it to another member without the offset that was reached."""
 MAX_WORKERS = 1_000
 MOST_AT_ONCE = 500
-"""Most messages taken from Kafka's client at once."""
+"""Maximum number of messages taken from Kafka's client at once."""
 FIRST_TIME = 32
-"""Most messages taken before any message's size is known."""
+"""Maximum number of messages taken before any message's size is known."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,13 @@ class PushLimits:
     """
 
     workers: int = WORKERS
-    """Calls of the handler at once; 1 to 1,000."""
+    """Number of calls of the handler at once; 1 to 1,000."""
     batch_size: int = BATCH_SIZE
-    """Most messages per call."""
+    """Maximum number of messages per call."""
     prefetch: int = PREFETCH
-    """Most messages of a queue that are read and not processed."""
+    """Maximum number of messages of a queue that are read and not processed."""
     prefetch_bytes: int = PREFETCH_BYTES
-    """Most bytes of their values."""
+    """Maximum number of bytes of the values of these messages."""
 
     def __post_init__(self) -> None:
         for name in ("workers", "batch_size", "prefetch", "prefetch_bytes"):

@@ -1,4 +1,4 @@
-"""The outcome of a call of a handler: which of its messages failed, and what happens to each."""
+"""The outcome of a call of a handler: the messages that failed, and the treatment of each."""
 
 import reprlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -13,9 +13,10 @@ from wakeroll.origin import Origin
 from wakeroll_model.retry_topics import DELAYS_S
 
 MAX_ERROR_BYTES = 1_024
-"""Longest error in the header of a failed message (bytes of UTF-8); that of a database is often longer than a line."""
+"""Maximum length of the error in the header of a failed message (bytes of UTF-8); a database's error often has several
+lines."""
 MAX_TYPE_BYTES = 255
-"""Longest name of an exception's type in such a header (bytes of UTF-8)."""
+"""Maximum length of the name of an exception's type in such a header (bytes of UTF-8)."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Failed(NamedTuple):
     is_hopeless: bool
     """Whether the message is not to be delivered again."""
     error: str
-    """Its beginning, at most `MAX_ERROR_BYTES` of UTF-8."""
+    """Beginning of the error, at most `MAX_ERROR_BYTES` of UTF-8."""
     problem: BaseException | None = None
     """The exception of the call, if it raised one."""
 
@@ -125,7 +126,7 @@ def _check(outcome: Retry | DeadLetter) -> None:
 
 
 def _text_of(problem: BaseException) -> str:
-    """Return type and text of an exception, whatever its own code does."""
+    """Return type and text of an exception, even if its own code raises."""
     try:
         text = str(problem)
     except Exception:
@@ -140,7 +141,7 @@ def _type_of(problem: BaseException) -> str:
 
 
 def _readable(text: str, most: int = MAX_ERROR_BYTES) -> str:
-    """Return the beginning of a text, at most so many bytes of UTF-8, without what UTF-8 cannot encode."""
+    """Return the first bytes of a text, at most `most` in UTF-8, without characters that UTF-8 cannot encode."""
     # A character has at least one byte: more characters than bytes are never needed.
     return text[:most].encode(errors="replace")[:most].decode(errors="ignore")
 

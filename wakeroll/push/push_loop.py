@@ -42,13 +42,13 @@ PATIENCE_MS = 50
 """How long the loop waits for the workers before it pauses a full queue (ms), as resuming costs a new fetch. If a queue
 needed longer the last time, the loop does not wait for it: all other queues would wait too."""
 REPORT_EVERY_MS = 1_000
-"""Shortest time between two reports of failed messages to the coordinator (ms)."""
+"""Minimum time between two reports of failed messages to the coordinator (ms)."""
 
 
 class PushLoop:
     """Reads the assigned queues and calls a handler with their messages, until it is stopped or a handler raises.
 
-    A queue that is revoked is released when the calls of the handler that are at work on it have returned. Messages
+    A queue that is revoked is released when the running calls of the handler with its messages have returned. Messages
     that no call has received yet are left to the next owner, unless later ones are processed: so nothing is repeated.
     """
 
@@ -78,12 +78,12 @@ class PushLoop:
             starts: begins to read new queues.
             selection: selects the messages of each queue.
             handler: receives the messages.
-            limits: how much at once.
+            limits: the numbers of calls and messages.
             rules: how failed messages are retried; None: an exception of the handler ends the loop.
             sender: stores failed messages.
             orderly: whether a queue's messages are handled in order of offset.
-            on_ended: called with queues that are released and with those that were lost, when no call is at work on
-                them.
+            on_ended: called with queues that are released and with those that were lost, when no call with their
+                messages runs.
             name: of the workers' threads.
             hang_timeout: the consumer leaves if no call returns and no worker is free for so long (s); None: it stays.
             clock: decides when failed messages are due.
@@ -97,16 +97,16 @@ class PushLoop:
         self._orderly = orderly
         self._on_ended = on_ended
         self._work: dict[Queue, QueueWork] = {}
-        """Queues that are read now and had messages."""
+        """Queue that is read now and had messages -> its messages."""
         self._leaving: dict[Queue, _Leaving] = {}
-        """Queues that were revoked or lost, while the handler is at work on their messages."""
+        """Queues that were revoked or lost, while calls of the handler with their messages run."""
         self._paused: dict[Queue, QueueWork] = {}
         self._full_since_ms: dict[Queue, int] = {}
         """Queue -> when it was paused last because it was full, if the workers did not make room soon."""
         self._returning: dict[Queue, Move] = {}
-        """Queues whose log lost its tail, while the handler is at work on their messages."""
+        """Queues whose log lost its tail, while calls of the handler with their messages run."""
         self._largest = 0
-        """Bytes of the largest message so far; 0 if there was none."""
+        """Size of the largest message so far (bytes); 0 if there was none."""
         self._clock = clock
         self._is_read = False
         """Whether there was nothing to read in the last round, and no queue that was full is read on since."""
@@ -136,11 +136,11 @@ class PushLoop:
     def run(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
         """Consume until `goes_on` returns False.
 
-        Calls that are at work then may return within as many seconds as `end_timeout` returns. Progress is
+        Calls that are still running then may return within as many seconds as `end_timeout` returns. Progress is
         reported, and the reader is set back to the first message that is not processed.
 
         Raises:
-            BaseException: what the handler raised first, or a callback.
+            BaseException: the first exception of the handler or of a callback.
         """
         try:
             self._consume(goes_on, end_timeout)
@@ -169,7 +169,7 @@ class PushLoop:
             self._end(end_timeout(), is_certain)
 
     def abandon(self) -> None:
-        """Let the threads end, after an exception that may have come anywhere; it may be interrupted, and called again.
+        """Let the threads end, after an exception at any point of the loop; it may be interrupted, and called again.
 
         Threads whose call of the handler does not return end when it does.
         """
@@ -179,7 +179,7 @@ class PushLoop:
         self._sender.close()
 
     def _free_locks(self) -> None:
-        """Release the locks that an exception has left to the thread of `run`."""
+        """Release the locks that the thread of `run` still has after an exception."""
         free(self._dispatch.lock)
         if self._failures is not None:
             self._failures.free_locks()
@@ -296,7 +296,7 @@ class PushLoop:
         return f"; {found.words}; its thread is here:\n{found.stack()}"
 
     def _take(self) -> None:
-        """Read messages, and let the workers have those that may be handled now."""
+        """Read messages, and add those that may be handled now to the batches of the workers."""
         self._go_on_where_settled()
         self._is_read = not self._returning
         if self._reader.is_idle:
@@ -341,7 +341,7 @@ class PushLoop:
         return self._pace.wait_s
 
     def _follow_moves(self) -> None:
-        """Apply moves of positions without a message."""
+        """Apply changes of positions without a message: skipped offsets, or a lost tail of the log."""
         moves, self._reader.moves = self._reader.moves, []
         for move in moves:
             give, work = move.give, self._work.get(move.give.queue)
@@ -358,7 +358,7 @@ class PushLoop:
                 self._reader.reach((give, move.offset))
 
     def _return(self, move: Move, work: QueueWork) -> None:
-        """Continue a queue at an earlier offset when the calls that are at work on it have returned."""
+        """Continue a queue at an earlier offset when the running calls with its messages have returned."""
         queue = move.give.queue
         self._delayed.drop(queue)
         with self._dispatch.lock:
@@ -368,7 +368,7 @@ class PushLoop:
         self._returning[queue] = move
 
     def _go_on_where_settled(self, *, all_of_them: bool = False) -> None:
-        """Read queues on whose log lost its tail, and on which no call is at work."""
+        """Continue queues whose log lost its tail, and with whose messages no call runs."""
         for queue, move in list(self._returning.items()):
             with self._dispatch.lock:
                 work = self._work[queue]
@@ -384,7 +384,7 @@ class PushLoop:
             self._reader.go_on([queue])
 
     def _retry(self) -> None:
-        """Let the workers have messages whose next attempt is due, and process calls that take too long."""
+        """Hand out messages whose next attempt is due, and process calls that take too long."""
         for work, messages in self._delayed.due(self._clock.now_ms()):
             for waits, some in groupby(messages, lambda message: wait_s_of(message) > 0):
                 self._go_on_with(work, list(some), waits=waits)
@@ -402,7 +402,7 @@ class PushLoop:
             self._control.report_failures(self._failures.report.take())
 
     def _go_on_with(self, work: QueueWork, messages: list[Message], *, waits: bool) -> None:
-        """Let the workers have messages of the retry topic, or let them wait on in another queue of it."""
+        """Hand out messages of the retry topic, or store them in another queue of it until they are due."""
         end = offset_of(messages[-1]) + 1
         if not waits:
             self._dispatch.add(work, messages, end)
@@ -474,7 +474,7 @@ class PushLoop:
         return self._limits.needs_more(work.messages, work.bytes, work.span)
 
     def _release(self) -> None:
-        """Release revoked queues on which no call is at work, and those on which calls take too long."""
+        """Release revoked queues without running calls, and those whose calls take too long."""
         if not self._leaving:
             return
         now = now_ms()
@@ -500,9 +500,9 @@ class PushLoop:
             self._control.changed.set()  # a queue that came back, or has messages of it, can be read now
 
     def _end(self, timeout: float, is_certain: bool) -> None:
-        """Wait for the calls at work, report what is processed, and set the reader back to what is not.
+        """Wait for the running calls, report the processed messages, and set the reader back to the others.
 
-        After an exception that may have come anywhere, the state of the reader is not certain: see `Reader.recover`.
+        After an exception at any point of the loop, the state of the reader is not certain: see `Reader.recover`.
         """
         try:
             self._free_locks()
@@ -531,7 +531,7 @@ class PushLoop:
             self._control.report_failures(self._failures.report.take())
 
     def _set_back(self) -> None:
-        """Set the reader back to what is not processed."""
+        """Set the reader back to the first message of each queue that is not processed."""
         self._go_on_where_settled(all_of_them=True)
         self._reader.go_on(list(self._paused))
         self._paused.clear()
@@ -546,16 +546,16 @@ class _Leaving:
         self.until_ms = until_ms
         self.since_ms = since_ms
         self.left = 0
-        """Messages that were read, and that no call received."""
+        """Number of messages that were read, and that no call received."""
 
     @property
     def running(self) -> int:
-        """Calls of the handler that are at work on it."""
+        """Number of running calls of the handler with messages of the queue."""
         return 0 if self.work is None else self.work.running
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing of it is at work, or has to be handled here."""
+        """Whether no call with its messages runs, and none of them has to be handled here."""
         return self.work is None or self.work.is_settled
 
     def stop(self) -> None:

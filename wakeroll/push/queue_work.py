@@ -1,4 +1,4 @@
-"""The messages of one queue between Kafka and the handler: which may be handled now, and which are processed."""
+"""The messages of one queue between Kafka and the handler, with their states: waiting, running, finished."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ class Batch:
         self.bytes = sum(map(len, messages))
         self.state: State = "waiting"
         self.attempt = attempt
-        """Number of this attempt, the same for all its messages; counted here only if they are retried in place."""
+        """Number of this attempt, the same for all messages of the batch; counted here only for retries in place."""
         self.is_overdue = False
-        """Whether its call took too long, so that its result does not count any more."""
+        """Whether its call took too long, so that the result of the call is ignored."""
 
 
 class Part(NamedTuple):
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
     messages: list[Message]
     attempt: int
-    """Number of that attempt, as in `Batch`."""
+    """Number of the attempt of that call, as in `Batch`."""
 
 
 class QueueWork:
@@ -68,17 +68,17 @@ class QueueWork:
         Args:
             give: the assignment.
             start: offset of the first message that will be added.
-            batch_size: most messages in a batch.
+            batch_size: maximum number of messages in a batch.
             lanes: number of lanes for messages with keys.
             orderly: whether all messages are handled in order of offset.
         """
         self.give = give
         self.messages = 0
-        """Messages that are read and not processed."""
+        """Number of messages that are read and not processed."""
         self.bytes = 0
-        """Bytes of the values of those messages."""
+        """Size of the values of those messages (bytes)."""
         self.largest = 1
-        """Bytes of the largest message so far; at least 1."""
+        """Size of the largest message so far (bytes); at least 1."""
         self.running = 0
         """Number of batches that the handler has now, or that failed."""
         self.is_stopped = False
@@ -100,7 +100,7 @@ class QueueWork:
 
     @property
     def position(self) -> int:
-        """All messages below this offset are processed, or do not match the filter."""
+        """Offset below which all messages are processed, or do not match the filter."""
         batches = self._batches
         while batches and batches[0].state == "finished":
             batches.popleft()
@@ -108,12 +108,12 @@ class QueueWork:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no batch is at work, none waits, and none is being stored elsewhere."""
+        """Whether no batch is running, none waits, and none is being stored elsewhere."""
         return not any(batch.state in ("waiting", "running", "failed") for batch in self._batches)
 
     @property
     def span(self) -> int:
-        """Number of offsets from the oldest unprocessed message to the last one read; of a slice, its part of them."""
+        """Number of offsets from the oldest unprocessed message to the last one read, divided by the slices."""
         return (self._end - self.position) // self.give.queue.slices
 
     def add(self, messages: list[Message], end: int) -> list[Batch]:
@@ -121,7 +121,7 @@ class QueueWork:
 
         Args:
             messages: in order of offset; those that do not match the filter are left out.
-            end: offset after the last message read, with those left out.
+            end: offset after the last message read, whether it matches or not.
 
         Returns:
             The batches that may be handled now, in order.
@@ -240,8 +240,8 @@ class QueueWork:
             parts: at least one, in order of offset.
 
         Returns:
-            The new batches that may be handled now. There are none if the parts are left to others: a queue that was
-            stopped does not retry, and in order, nothing after the parts was handled.
+            The new batches that may be handled now. There are none if the parts are left to other members: a queue that
+            was stopped does not retry, and in order, no message after the parts was handled.
         """
         new = [Batch(self, batch.lane, part.messages, part.attempt) for part in parts]
         if self._is_halted or (self.is_stopped and (self._orderly or any(part.attempt > 1 for part in parts))):
@@ -262,7 +262,7 @@ class QueueWork:
         return new[:1]
 
     def abandon(self, batch: Batch) -> None:
-        """Note that a batch that began is not processed, and will not be here; neither will those after it."""
+        """Note that neither a batch that began nor those after it will be processed here."""
         self._abandon(batch)
 
     def _leave(self, batch: Batch, state: State) -> None:
@@ -278,13 +278,13 @@ class QueueWork:
                 following.state = "abandoned"
 
     def stop(self) -> int:
-        """Add no further messages, and leave to others what need not be handled here.
+        """Add no further messages, and leave those that need not be handled here to other members.
 
-        Messages before one that is processed or at work are still handled: otherwise that one would be delivered again.
-        Messages that failed here are left to others.
+        Messages before one that is processed or in a running call are still handled: otherwise that one would be
+        delivered again. Messages that failed here are left to other members.
 
         Returns:
-            How many messages that were read are left to others.
+            The number of messages that were read and are left to other members.
         """
         before = self.messages
         if not self.is_stopped:
@@ -308,7 +308,7 @@ class QueueWork:
         self._waiting.clear()
 
     def _trim(self, batch: Batch) -> None:
-        """Leave messages that no batch reached to others."""
+        """Leave messages that are in no batch that began to other members."""
         kept = [message for message in batch.messages if offset_of(message) < self._begun]
         self._end = min(self._end, offset_of(batch.messages[len(kept)]))
         size = sum(map(len, kept))

@@ -1,4 +1,4 @@
-"""Failed messages that their topic refuses: which errors mean that, and the lines of the log about them."""
+"""Failed messages that their topic refuses: the errors of such a refusal, and the lines of the log about them."""
 
 import logging
 import time
@@ -31,13 +31,13 @@ _REFUSED = (
     }
 )
 LOG_EVERY_S = 10.0
-"""Shortest time between two lines (s)."""
+"""Minimum time between two lines (s)."""
 ANSWER_S = 5.0
-"""Longest time for a request about the topic (s)."""
+"""Maximum duration of a request about the topic (s)."""
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Return whether the error comes again until somebody changes the topic, or a right."""
+    """Return whether the error comes again until an operator changes the topic, or a right."""
     return error.code() in _REFUSED
 
 

@@ -25,13 +25,13 @@ SLICE_S = 0.02
 AGAIN_S = 1.0
 """Pause before a message that Kafka did not acknowledge is sent again (s)."""
 HELD_AGAIN_S = 30.0
-"""The same for a message that its topic refuses, as long as nobody changes the topic (s)."""
+"""Pause before a message that its topic refused is sent again (s)."""
 HOLD_AFTER_S = 60.0
-"""For how long a message is not acknowledged until it is held as if its topic refused it (s)."""
+"""Time without an acknowledgement after which a message is held as if its topic refused it (s)."""
 TIMEOUT_MS = 30_000
-"""How long Kafka's client tries before it reports a message as not acknowledged (ms)."""
+"""Time for which Kafka's client tries before it reports a message as not acknowledged (ms)."""
 LOG_EVERY_S = 30.0
-"""Shortest time between two warnings that messages cannot be stored (s)."""
+"""Minimum time between two warnings that messages cannot be stored (s)."""
 
 
 class Letter(NamedTuple):
@@ -39,11 +39,11 @@ class Letter(NamedTuple):
 
     message: Message
     origin: Origin
-    """Its headers: the attempt is the one to come, or the last one of a dead letter."""
+    """Headers of the message: the attempt is the next one, or the last one of a dead letter."""
     level: int
     """Delay level of the queue of the retry topic; 0: it is a dead letter."""
     wait_s: int = 0
-    """How long it waits after that level's delay (s)."""
+    """Time that the message waits after the delay of its level (s)."""
 
 
 class SendsBack(Protocol):
@@ -66,7 +66,7 @@ class SendsBack(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up messages that are not stored yet."""
+        """Drop messages that are not stored yet."""
         ...
 
 
@@ -90,7 +90,7 @@ class SendBack:
         self._again: deque[tuple[float, Letter, _Parcel]] = deque()
         """Messages that Kafka did not acknowledge, with the time of the next try, in order."""
         self._held: deque[tuple[float, Letter, _Parcel]] = deque()
-        """The same, of messages that are held."""
+        """Messages that are held, with the time of the next try, in order."""
         self._waiting: set[int] = set()
         """Letters that wait in place, by their `id`: the topic refuses them, or has not taken them for long."""
         self._refused = RefusedLetters(connection, group_id)
@@ -103,7 +103,7 @@ class SendBack:
         self._is_broken = False
         """Whether the producer has failed permanently, as an idempotent one may."""
         self._fatal: KafkaError | None = None
-        """The error by which it failed; the messages that it still has are dropped with another one."""
+        """The error by which the producer failed; the messages that it still has are dropped with another error."""
         self._thread: threading.Thread | None = None
 
     def send(
@@ -129,7 +129,7 @@ class SendBack:
         return 0 if self._closed else len(self._waiting)
 
     def close(self) -> None:
-        """Give up messages that are not stored yet: their queue's offset is not committed beyond them."""
+        """Drop messages that are not stored yet: the offset of their queue is not committed beyond them."""
         free(self._changed)
         with self._changed:
             self._closed = True
@@ -187,7 +187,7 @@ class SendBack:
                 self._failed(letter, parcel, problem.args[0])
 
     def _replace(self) -> None:
-        """Let the next message make a new producer; the messages that the old ones have are sent again."""
+        """Drop the producers; the next message creates new ones, and the old ones' messages are sent again."""
         for broken in self._producers():
             close_producer(broken, 0)  # runs the callbacks of the dropped messages
         self._producer, self._single, self._is_broken, self._fatal = None, None, False, None
@@ -272,7 +272,7 @@ class _Parcel:
         """Messages that are not stored yet."""
         self.on_stored = on_stored
         self.hold_s = hold_s
-        """When it is held, whatever the errors are."""
+        """Time at which the messages are held, whatever the errors are (s)."""
         self.is_held = False
         self.is_single = False
         """Whether each message is sent in a batch of its own."""

@@ -16,12 +16,12 @@ from wakeroll.push.queue_work import Batch
 from wakeroll.thread_stacks import stack_of_task
 
 OnFailure = Callable[[Batch, object], None]
-"""Called with a batch whose call did not process all messages, and its result or exception."""
+"""Called with a batch whose call did not process all messages, and with the result or exception of the call."""
 
 TURN_S = 0.001
-"""How long tasks with calls may follow each other in the application's event loop before others have a turn (s)."""
+"""Time for which calls may follow each other in the application's event loop before other tasks run (s)."""
 JOIN_S = 1.0
-"""How long to wait for the threads that have nothing more to do (s)."""
+"""Maximum wait for the threads that have no more work (s)."""
 
 _CANCELLED = "a task of run() was cancelled: the handler, or a library that it uses, must cancel only tasks of its own"
 
@@ -39,10 +39,10 @@ class Workers(Protocol):
         """Let another worker take the place of the one whose call is overdue."""
 
     def is_short(self) -> bool:
-        """Return whether one could not be replaced, and `fill` may help now."""
+        """Return whether a worker could not be replaced, and `fill` may replace it now."""
 
     def fill(self) -> None:
-        """Replace those that could not be replaced before."""
+        """Replace the workers that could not be replaced before."""
 
     def has_idle(self) -> bool:
         """Return whether a worker waits for a batch. Any thread may call it."""
@@ -51,16 +51,16 @@ class Workers(Protocol):
         """Run a coroutine in the event loop of the handler, and do not wait for it. Any thread may call it."""
 
     def stack_of(self, batch: Batch, /) -> str:
-        """Return where the call of a batch is; empty if that is where its thread is."""
+        """Return the stack of the call of a batch; empty if it is the stack of its thread."""
 
     def lose_calls(self, problem: BaseException) -> None:
-        """End the calls at work, whose event loop is closed: they never return. Any thread may call it."""
+        """End the running calls, whose event loop is closed: they never return. Any thread may call it."""
 
     def end(self) -> None:
         """Let the workers end, after `Dispatch.close`; a thread whose handler does not return ends when it does."""
 
     def join(self) -> None:
-        """Wait for the threads that have nothing more to do, at most `JOIN_S` seconds."""
+        """Wait for the threads that have no more work, at most `JOIN_S` seconds."""
 
 
 def workers_for(
@@ -96,11 +96,11 @@ class _Threads:
         self._on_failure = on_failure
         self._name = name
         self._most = 2 * count
-        """Most threads, with those whose calls are overdue: each holds memory until its call returns."""
+        """Maximum number of threads, with those whose calls are overdue: each needs memory until its call returns."""
         self._count = count
         self._threads: list[threading.Thread] = []
         self._missing = 0
-        """Threads whose calls are overdue, and which no other has replaced yet."""
+        """Number of threads whose calls are overdue, and which no other thread has replaced yet."""
 
     def start(self) -> None:
         for _ in range(self._count):
@@ -201,13 +201,13 @@ class _Tasks:
         """Whether that task has ended."""
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        """Those that take batches."""
+        """Tasks that take batches."""
         self._replaced: set[asyncio.Task[None]] = set()
-        """Those whose calls are overdue, and have not ended yet."""
+        """Tasks whose calls are overdue, and which have not ended yet."""
         self._spawned: set[asyncio.Task[None]] = set()
-        """Those that store what failed."""
+        """Tasks that store failed messages."""
         self._calls: dict[Batch, asyncio.Task[None]] = {}
-        """Batch at work -> the task that handles it."""
+        """Running batch -> the task that handles it."""
         self._is_closed = asyncio.Event()
         self._is_ended = False
         """Whether `end` was called: after an interrupt of `run`, perhaps before another thread calls `start`."""
@@ -252,7 +252,7 @@ class _Tasks:
         task.add_done_callback(self._spawned.discard)
 
     def stack_of(self, batch: Batch, /) -> str:
-        """Return where the task of a batch waits; empty if it runs, or another one has taken its place."""
+        """Return the place where the task of a batch waits; empty if it runs, or another task has taken its place."""
         task = self._calls.get(batch)
         return "" if task is None else stack_of_task(task)
 

@@ -1,4 +1,4 @@
-"""The deliveries of a group: each message that a handler received, and how the call ended."""
+"""The deliveries of a group: each message that a handler received, and the result of the call."""
 
 import threading
 from collections import Counter

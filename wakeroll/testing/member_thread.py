@@ -43,7 +43,7 @@ class Member:
             cut_off: called by `crash`, to disconnect the consumer.
             on_end: called by the thread when it ends; returns whether `Consumer.run` had begun to consume.
             commits: whether the consumer commits at an interval.
-            run_arguments: of `Consumer.run`.
+            run_arguments: arguments of `Consumer.run`.
         """
         self.consumer = consumer
         """The real consumer."""
@@ -58,7 +58,7 @@ class Member:
         self.commits = commits
         """Whether the consumer commits at an interval."""
         self._is_raised = False
-        """Whether the test has seen `problem`."""
+        """Whether `problem` was raised to the test."""
         self._now_s = now_s
         self._on_call = on_call
         self._cut_off = cut_off
@@ -102,11 +102,12 @@ class Member:
         return self._thread.ident
 
     def stop(self, timeout: float = STOP_S) -> None:
-        """Let the calls at work return, commit, and leave the group.
+        """Wait for running calls, commit, and leave the group.
 
         Raises:
             TimeoutError: a call of the handler did not return within `timeout` seconds; the member is crashed instead.
-            BaseException: what ended `Consumer.run`, such as an exception of the handler with ``on_error="raise"``.
+            BaseException: the exception that ended `Consumer.run`, such as one of the handler with
+                ``on_error="raise"``.
         """
         if self.is_crashed:
             return
@@ -120,9 +121,9 @@ class Member:
         self.raise_problem()
 
     def crash(self) -> None:
-        """End as a process does that is killed: nothing more is committed, and the session ends.
+        """End like a killed process: nothing more is committed, and the session ends.
 
-        Calls of the handler that are at work go on, because a thread cannot be killed, but their results are lost.
+        Running calls of the handler go on, because a thread cannot be killed, but their results are lost.
         """
         if self.is_crashed:
             return
@@ -131,10 +132,10 @@ class Member:
         self.consumer._end_soon()
 
     def raise_problem(self) -> None:
-        """Raise what ended `Consumer.run`, once.
+        """Raise the exception that ended `Consumer.run`, once.
 
         Raises:
-            BaseException: what a callback, the handler or the consumer raised.
+            BaseException: an exception of a callback, the handler or the consumer.
         """
         if self.problem is not None and not self._is_raised and not self.is_crashed:
             self._is_raised = True
@@ -152,7 +153,7 @@ class Member:
                 self.consumer.close(timeout=0.1 if self.is_crashed else 5.0)
 
     def _watched(self, handler: Handler) -> Handler:
-        """Return the handler with a note of each call."""
+        """Return a handler that also notes each call."""
         if is_async_function(handler):
             asynchronous = cast(AsyncHandler, handler)
 
@@ -197,4 +198,4 @@ class Member:
 
 
 class Crashed(BaseException):
-    """The process of this member does not exist any more; it ends the threads that call the handler."""
+    """The member has crashed; this exception ends the threads that call its handler."""

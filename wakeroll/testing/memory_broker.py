@@ -31,7 +31,7 @@ from wakeroll_model.retry_topics import retry_topic_of
 PATIENCE_S = 30.0
 """How long a method waits for the handlers (s)."""
 SLICE_S = 0.05
-"""How long to wait for the members before they are looked at again (s)."""
+"""Interval of the checks of members (s)."""
 RUN_ARGUMENTS = frozenset(
     {
         "workers",
@@ -71,11 +71,11 @@ class MemoryBroker:
     """
 
     def __init__(self, *, real_time: bool = False, leader_epochs: bool = True) -> None:
-        """Start with no topics except for those of the control plane.
+        """Start with only the topics of the control plane.
 
         Args:
             real_time: whether failed messages also wait by the machine's clock, so that time passes without `advance`.
-            leader_epochs: whether clients learn the leader epochs of messages, as on Kafka since 2.1.
+            leader_epochs: whether clients receive the leader epochs of messages, as from Kafka since 2.1.
         """
         self._log = MemoryLog()
         self._log.has_leader_epochs = leader_epochs
@@ -94,7 +94,7 @@ class MemoryBroker:
     # --- topics and messages ---
 
     def create_topic(self, topic: str, queues: int = 1) -> None:
-        """Create a topic with so many queues.
+        """Create a topic with this number of queues.
 
         Raises:
             InvalidUsage: the topic exists already, the number is not positive, or the broker is closed.
@@ -202,7 +202,8 @@ class MemoryBroker:
             group_id: the group.
             topics: existing topics, or a mapping of topic to filter.
             handler: the handler, as for `Consumer.run`; a function or an ``async`` function.
-            arguments: of `Consumer` and of `Consumer.run`. Unlike there, the default of `consume_from` is ``first``.
+            arguments: arguments of `Consumer` and of `Consumer.run`. Unlike in `Consumer`, the default of
+                `consume_from` is ``first``.
 
         Raises:
             InvalidUsage: there is no such topic, an argument is not valid, a member of this name runs already, or the
@@ -245,11 +246,11 @@ class MemoryBroker:
         return member
 
     def settle(self, timeout: float = PATIENCE_S) -> None:
-        """Wait until each member has received its queues; calls of handlers may go on.
+        """Wait until each member has received its queues; calls of handlers may still run.
 
         Raises:
             TimeoutError: it takes longer than `timeout` seconds, as when a handler does not release a revoked queue.
-            BaseException: what ended a member.
+            BaseException: the exception that ended a member.
         """
         self._wait(self._is_settled, "the queues are assigned", timeout)
 
@@ -264,7 +265,7 @@ class MemoryBroker:
         Raises:
             InvalidUsage: no member runs, or the broker is closed.
             TimeoutError: it takes longer than `timeout` seconds, as when a handler does not return, or fails for ever.
-            BaseException: what ended a member, such as an exception of the handler with ``on_error="raise"``.
+            BaseException: the exception that ended a member, such as one of the handler with ``on_error="raise"``.
         """
         deadline = time.monotonic() + timeout
         while (due_ms := self._idle(deadline, timeout)) < NEVER_MS:
@@ -274,17 +275,17 @@ class MemoryBroker:
                 member.consumer.commit(max(deadline - time.monotonic(), 0.1))
 
     def advance(self, seconds: float, *, wait: bool = True, timeout: float = PATIENCE_S) -> None:
-        """Let time pass; return when everything that is due by then is handled.
+        """Let time pass; return when all messages that are due by then are handled.
 
         Args:
-            seconds: by the broker's clock; 0 only handles what is due now.
-            wait: whether to wait for the handlers; without, calls at work do not matter, as of a handler that hangs.
+            seconds: time to skip, by the broker's clock; 0 only handles messages that are due now.
+            wait: whether to wait for the handlers; False if a handler hangs, for example.
             timeout: seconds to wait at most, by the machine's clock.
 
         Raises:
             InvalidUsage: no member runs, the broker is closed, or `seconds` is negative.
             TimeoutError: it takes longer than `timeout` seconds.
-            BaseException: what ended a member.
+            BaseException: the exception that ended a member.
         """
         if not seconds >= 0:
             raise InvalidUsage(f"seconds is {seconds!r}; it must be 0 or more")
@@ -298,11 +299,11 @@ class MemoryBroker:
             self._idle(deadline, timeout)
 
     def wait_until(self, condition: Callable[[], object], timeout: float = PATIENCE_S) -> None:
-        """Wait until a condition of the test is true, for example that a handler is at work.
+        """Wait until a condition of the test is true, for example that a handler runs.
 
         Raises:
             TimeoutError: it is not true within `timeout` seconds.
-            BaseException: what ended a member.
+            BaseException: the exception that ended a member.
         """
         self._wait(condition, "the condition is true", timeout)
 
@@ -352,7 +353,7 @@ class MemoryBroker:
         return {name: [queue for queue in queues if queue.topic != retries] for name, queues in owned.items()}
 
     def cut(self, group_id: str, topic: str, slices: int) -> None:
-        """Cut each queue of a topic into slices for a group, as `wakeroll configure --slices` does; 1: it is not cut.
+        """Cut each queue of a topic into slices for a group, like `wakeroll configure --slices`; 1 removes the slices.
 
         Raises:
             InvalidUsage: the number is not a power of two up to 64, the topic does not exist, or the broker is closed.
@@ -362,7 +363,7 @@ class MemoryBroker:
         self._coordinator.cut(group_id, checked_slices("slices", {topic: slices}))
 
     def redeliver(self, group_id: str, queue: Queue | tuple[str, int] | None = None, offset: int = 0) -> None:
-        """Set the group back, so that messages are delivered again: a queue with its slices, or all, from an offset on.
+        """Deliver messages from an offset on to the group again: those of a queue with its slices, or of all queues.
 
         Raises:
             InvalidUsage: the group has not committed an offset of this queue, or the broker is closed.
@@ -379,7 +380,7 @@ class MemoryBroker:
         """Stop all members; a member whose handler does not return is crashed. A second call does nothing.
 
         Raises:
-            BaseException: what ended a member, if the test has not seen it.
+            BaseException: the exception that ended a member, if it was not raised to the test before.
         """
         if self._closed or not self._process.is_current:
             return
@@ -469,7 +470,7 @@ class MemoryBroker:
         return [member for member in self._members if member.is_running]
 
     def _idle(self, deadline: float, timeout: float) -> int:
-        """Wait until no member has anything to do now; return when the next failed message is due.
+        """Wait until all members are idle; return when the next failed message is due.
 
         Raises:
             InvalidUsage: no member runs.
@@ -516,7 +517,7 @@ class MemoryBroker:
         *,
         raises: bool = True,
     ) -> None:
-        """Wait until a condition is true; `raises`: raise what ends a member meanwhile."""
+        """Wait until a condition is true; `raises`: raise the exception that ends a member meanwhile."""
         self._process.require()
         deadline = time.monotonic() + timeout if deadline is None else deadline
         with self._log.lock:

@@ -21,10 +21,10 @@ from confluent_kafka.admin import NewTopic
 from wakeroll.testing.memory_log import Headers, MemoryLog, Partition, Stored, message_of
 
 FETCHED = 40
-"""Most messages of one partition that are returned in a row."""
+"""Maximum number of messages of one partition that are returned in a row."""
 
 FLUSH_S = 0.01
-"""How long `flush` waits before it looks for receipts again (s)."""
+"""Interval in which `flush` checks for delivery receipts (s)."""
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
@@ -69,10 +69,10 @@ class MemoryProducer(MemoryClient):
         """Connect."""
         super().__init__(log, now_ms, config)
         self._receipts: list[tuple[float, OnDelivery, KafkaError | None, Message]] = []
-        """Receipts that were not passed on, each with the time from which on that may happen."""
+        """Delivery receipts whose callbacks are still to be called, each with the earliest time for that."""
 
     def __len__(self) -> int:
-        """Return the number of receipts that were not passed on."""
+        """Return the number of receipts whose callbacks are still to be called."""
         return len(self._receipts)
 
     def produce(
@@ -117,7 +117,7 @@ class MemoryProducer(MemoryClient):
         return len(self._receipts)
 
     def purge(self) -> None:
-        """Forget messages whose receipts are missing."""
+        """Drop messages without receipts."""
         with self._log.lock:
             self._receipts.clear()
 
@@ -152,12 +152,13 @@ class MemoryConsumer(MemoryClient):
         self._positions: dict[tuple[str, int], int] = {}
         """Assigned partition -> offset of the next message, or a special offset of Kafka."""
         self._epochs: dict[tuple[str, int], tuple[int | None, int]] = {}
-        """Assigned partition -> leader epoch of its position, None if not known; and that of its log at that time."""
+        """Assigned partition -> leader epoch of its position, None if not known; and leader epoch of its log at that
+        time."""
         self._paused: set[tuple[str, int]] = set()
         self._at_end: set[tuple[str, int]] = set()
         """Partitions whose end was reported."""
         self._in_a_row = 0
-        """Messages that the first partition has returned since another one did."""
+        """Number of messages that were returned in a row from the first partition."""
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions instead of the former ones."""
@@ -229,12 +230,12 @@ class MemoryConsumer(MemoryClient):
             return [self._resolved(at) for at in partitions]
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """Return the next message; wait at most `timeout` seconds, or shorter if nothing for this consumer came."""
+        """Return the next message, or None after `timeout` seconds, or earlier if a change brought no message."""
         messages = self.consume(1, timeout)
         return messages[0] if messages else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Return the next messages; wait for the first at most `timeout` seconds, or until something else came."""
+        """Return the next messages, or none after `timeout` seconds, or earlier if a change brought no message."""
         log = self._log
         for topic in {topic for topic, _ in tuple(self._positions)}:
             log.on_poll(topic)
@@ -299,7 +300,7 @@ class MemoryConsumer(MemoryClient):
         return []
 
     def _branch(self, place: tuple[str, int], offset: int) -> int:
-        """Return the end of the leader epoch of a position if the log has got another leader since, else the offset."""
+        """Return the end of the leader epoch of a position if the log has had an election since, else the offset."""
         epoch, validated = self._epochs[place]
         current = self._leader_epoch(place)
         if epoch is None or validated == current or not self._log.has_leader_epochs:

@@ -1,4 +1,4 @@
-"""The coordinator of a broker in memory: the real machine, which decides as soon as an event is stored."""
+"""The coordinator of a broker in memory: the real state machine, which decides as soon as an event is stored."""
 
 import re
 import time
@@ -46,10 +46,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MemoryCoordinator:
-    """One shard of groups and one of queues. It has no thread: it runs in those that store events or read an inbox.
+    """One shard of groups and one of queues. It runs in the threads that store events or read an inbox.
 
-    Its clock is the machine's. Two deadlines of a group may come early, and leave all others as they are: the time that
-    it waits after a join before it computes a new target, and the session of a member that has crashed.
+    Its clock is the machine's. Two deadlines of a group may be brought forward, without an effect on others: the time
+    that it waits after a join before it computes a new target, and the session of a member that has crashed.
     """
 
     def __init__(self, log: MemoryLog) -> None:
@@ -66,7 +66,7 @@ class MemoryCoordinator:
         self._topics_of: dict[tuple[str, str], list[Subscription]] = {}
         """Group and client -> the subscriptions of its last heartbeat."""
         self._patterns: dict[tuple[str, str], re.Pattern[str]] = {}
-        """Group and pattern of its members -> the pattern, which is Python's here: an observer has RE2."""
+        """Group and pattern of its members -> the compiled pattern. It is Python's; a real observer uses RE2."""
         self._shards = {topic: Shard(topic, 0, 1, raises=True) for topic in self._names.control}
         for topic in self._names.all:
             log.create(topic, 1)
@@ -98,7 +98,7 @@ class MemoryCoordinator:
         return {} if group is None else {name: sorted(member.owned) for name, member in group.members.items()}
 
     def evict(self, group_id: str, client_id: str) -> None:
-        """Let the session of a member end now."""
+        """End the session of a member now."""
         with self._log.lock:
             self._topics_of.pop((group_id, client_id), None)
 
@@ -130,7 +130,7 @@ class MemoryCoordinator:
             self._match(*place)
 
     def _match(self, group_id: str, pattern: str) -> None:
-        """Tell a group which topics match a pattern of its members."""
+        """Send a group the topics that match a pattern of its members."""
         compiled = self._patterns[group_id, pattern]
         topics = [topic for topic in sorted(self._log.topics) if may_match(topic, self._names)]
         found = [topic for topic in topics if compiled.fullmatch(topic)][:MAX_TOPICS]
@@ -151,7 +151,7 @@ class MemoryCoordinator:
                 self._tick()
 
     def _append(self, event: Event) -> None:
-        """Append an event without an entity to both topics, any other one where it belongs."""
+        """Append an event to its topic; an event without an entity to both topics."""
         topics = self._names.control if isinstance(event, Tick | Level | KeyChange) else (self._names.groups,)
         key: bytes | None = None
         if isinstance(event, Heartbeat | Matches | Reset | Configure):
@@ -166,9 +166,9 @@ class MemoryCoordinator:
         self._append(Tick())
 
     def _bring_forward(self, group_id: str, change: Callable[[Group, int], None]) -> None:
-        """Change the times of one deadline of a group in the state of its shard, and let a tick look at the group.
+        """Change one deadline of a group in the state of its shard, and let the next tick process the group.
 
-        If the clock were set forward instead, healthy members would lose time too: a revoke timeout, or their session.
+        A clock that is set forward would also shorten the revoke timeouts and sessions of other members.
         """
         shard = self._shards[self._names.groups]
         state, group = decode_state(shard.body()), shard.group(group_id)
@@ -202,7 +202,7 @@ class MemoryCoordinator:
             self._bring_forward(event.group_id, _end_settling)
 
     def _follow(self, event: AnyEvent) -> None:
-        """End the wait for the next target when a member joins, changes its topics or leaves."""
+        """End the settle interval when a member joins, changes its topics or leaves: the next target is due at once."""
         assert isinstance(event, Heartbeat | Unregister)
         place = event.group_id, event.client_id
         before = self._topics_of.pop(place, None)

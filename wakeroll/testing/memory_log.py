@@ -1,4 +1,4 @@
-"""Topics in memory: messages by topic and partition, and the condition that their readers wait for."""
+"""Topics in memory: messages by topic and partition, and the condition variable that readers wait for."""
 
 import threading
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Partition:
         return len(self.records)
 
     def begin_epoch(self, end: int) -> None:
-        """Begin a new leader epoch, without the records from `end` on."""
+        """Begin a new leader epoch, and drop the records from `end` on."""
         del self.records[end:]
         self.leader_epoch += 1
         self._epochs = [(epoch, begin) for epoch, begin in self._epochs if begin < end]
@@ -61,14 +61,14 @@ class MemoryLog:
         """Begin without topics."""
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
-        """Notified when readers may find something new."""
+        """Notified when readers may have something new to read."""
         self.version = 0
-        """Number of changes that can give a consumer something to do."""
+        """Number of changes so far that may concern a consumer."""
         self.is_hurried = False
-        """Whether a test waits until nothing is left to do, so that readers should not wait for long."""
+        """Whether a test waits until all members are idle, so that readers must not wait for long."""
         self.topics: dict[str, list[Partition]] = {}
         self.has_leader_epochs = True
-        """Whether clients learn the leader epoch of a record."""
+        """Whether clients receive the leader epoch of a record."""
         self.cut_off: set[str] = set()
         """Addresses whose clients can neither read nor write any more."""
         self.on_created: Callable[[str, int], object] = lambda _topic, _partitions: None
@@ -120,7 +120,7 @@ class MemoryLog:
             return record
 
     def note_change(self) -> None:
-        """Let all readers look again."""
+        """Wake all waiting readers."""
         with self.lock:
             self.version += 1
             self.changed.notify_all()

@@ -16,7 +16,7 @@ class Round(NamedTuple):
     """The state of a push loop at the beginning of a round."""
 
     version: int
-    """Version of the log before the last time that the loop has read; it knows all changes up to here."""
+    """Version of the log before the loop's last read: the loop has processed all changes up to this version."""
     idle_until_ms: int | None
     """When its next failed message is due, `NEVER_MS` if none waits; None if it has other work to do."""
 
@@ -25,7 +25,7 @@ class SkippingClock:
     """A clock that stands still, or goes on with the machine's, and that can skip time. Any thread may use it."""
 
     def __init__(self, log: MemoryLog, *, goes_on: bool) -> None:
-        """Begin at `START_MS`; `goes_on`: whether time also passes without `skip_to`."""
+        """Begin at `START_MS`; `goes_on`: whether time also passes by the machine's clock."""
         self._log = log
         self._began_s = time.monotonic() if goes_on else None
         self._skipped_ms = 0
@@ -46,7 +46,7 @@ class SkippingClock:
         return self.now_ms()
 
     def on_round(self, idle_until_ms: IdleUntil) -> None:
-        """Note what a push loop has to do."""
+        """Note the state of a push loop at the beginning of its round."""
         until_ms, thread = idle_until_ms(), threading.get_ident()
         with self._log.lock:
             self.rounds[thread] = Round(self._versions.get(thread, -1), until_ms)
@@ -55,7 +55,7 @@ class SkippingClock:
                 self.idle.notify_all()
 
     def on_change(self) -> None:
-        """Note that the last rounds of push loops do not tell what they have to do now."""
+        """Note that the push loops have not seen the newest change yet."""
         self._log.note_change()
 
     def forget(self) -> bool:

@@ -29,15 +29,15 @@ from wakeroll_model.sleeping_group import SleepingGroup, WakeRules, Wanted
 log = logging.getLogger("wakeroll")
 
 SLICE_S = 0.1
-"""How long to wait for a decision before looking at workers and pulls (s)."""
+"""Longest wait for a decision before workers and pulls are checked (s)."""
 HOLD_MS = 60_000
-"""How long the coordinator holds a pull. A wake that was lost is repeated after this time."""
+"""How long the coordinator holds a pull (ms). A lost wake is repeated after this time."""
 REFRESH_MS = 30_000
-"""How often the queues of the topics are looked up, and the group's partition of the decisions."""
+"""Interval in which the queues of the topics and the group's partition of the decisions are queried (ms)."""
 RETRY_MS = 2_000
-"""Pause before the next pull of a queue for which a pull cannot wait now."""
+"""Pause before the next pull of a queue whose pull cannot be held now (ms)."""
 QUERY_MS = 1_000
-"""Kafka is queried for the ends of queues at most once in this time, for all queues together."""
+"""Minimum time between two queries of Kafka for the ends of queues (ms); one query is for all queues."""
 LEAVE_S = 5.0
 
 Matching = Callable[[str, Iterable[str]], list[str]]
@@ -45,9 +45,10 @@ Matching = Callable[[str, Iterable[str]], list[str]]
 
 
 class GroupWaker:
-    """Watches one group. Several processes may: one of them has the lease, which is a queue of the group ``wake.<G>``.
+    """Watches one group. Of several, the one with the lease, a queue of the group ``wake.<G>``, starts workers.
 
-    It asks the coordinator, and reads no messages: while the group sleeps, Kafka sees one pull per queue and minute.
+    It sends pulls to the coordinator, and reads no messages: while the group sleeps, Kafka receives one pull per queue
+    and minute.
     """
 
     def __init__(
@@ -61,14 +62,14 @@ class GroupWaker:
         rules: WakeRules | None = None,
         timeout: float = 10.0,
     ) -> None:
-        """Read what the decisions say about the group, and join the group of its wakers.
+        """Read the decisions about the group, and join the group of its wakers.
 
         Args:
             connection: the brokers.
             group_id: the group that sleeps.
             starter: starts its workers.
             matching: evaluates the patterns of its members.
-            topics: its topics; if omitted, those that it has committed offsets for, and those that match a pattern of
+            topics: its topics; if omitted, those for which it has committed offsets, and those that match a pattern of
                 its members, or of its last ones.
             rules: limits; None: the defaults.
             timeout: seconds to wait for a broker.
@@ -113,9 +114,10 @@ class GroupWaker:
         self._doubtful: set[Queue] = set()
         """Queues whose end must be queried."""
         self._query_ms = 0
-        """When that may be done again."""
+        """When the ends may be queried again (ms)."""
         self._is_stale = True
-        """Whether pulls may have to be sent or cancelled. With thousands of queues, looking takes a while."""
+        """Whether pulls may have to be sent or cancelled. With thousands of queues, checking all of them takes a
+        while."""
         self._workers: list[Worker] = []
         self._refresh_ms = now_ms() + REFRESH_MS
         self._refusals: set[str] = set()
@@ -219,12 +221,12 @@ class GroupWaker:
         return [queue for topic in self._topics for queue in self._positions.queues(topic)]
 
     def _lease_topic(self) -> str:
-        """Return the topic that stands for the lease: the same one for all wakers that know the same topics."""
+        """Return the topic whose first queue is the lease: the same for all wakers with the same topics."""
         # A deleted topic has no queue that a waker could own.
         return min({queue.topic for queue in self._queues} - {retry_topic_of(self._group_id)}, default=self._topics[0])
 
     def _refresh(self) -> None:
-        """Look up the queues, and where the group's decisions are, when that is due: both may change."""
+        """Query the queues, and the partition of the group's decisions, when that is due: both may change."""
         if now_ms() < self._refresh_ms:
             return
         self._refresh_ms = now_ms() + REFRESH_MS
@@ -301,7 +303,7 @@ class GroupWaker:
         self._query_ms = now_ms() + QUERY_MS
 
     def _look_at(self, queues: Iterable[Queue]) -> set[Queue]:
-        """Query Kafka for the first offset and the end of queues; return those that it answered for."""
+        """Query Kafka for the first offset and the end of queues; leave out queues without an answer."""
         try:
             found = self._positions.ranges(queues)
         except KafkaException as problem:

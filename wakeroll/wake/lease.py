@@ -1,4 +1,4 @@
-"""A lease on the work for a group: at most one of several processes has it, as the coordinator decides."""
+"""A lease for the work of a group: the coordinator assigns it to at most one of several processes."""
 
 import os
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Lease:
             connection: the brokers.
             group_id: the group of the processes that want the lease.
             client_id: the name of this process in that group.
-            topic: an existing topic; its first queue stands for the lease.
+            topic: an existing topic; the owner of its first queue has the lease.
             timeout: seconds to wait for a broker.
             on_answer: called in another thread with each decision that may answer a pull of this client.
 
@@ -66,13 +66,13 @@ class Lease:
         return give is not None and self._control.may_hand_out(give)
 
     def move(self, topic: str) -> None:
-        """Let the first queue of another topic stand for the lease; do nothing if it does already."""
+        """Use the first queue of another topic as the lease; do nothing if it is used already."""
         if topic != self._queue.topic:
             self._queue = Queue(topic, "", 0)
             self._control.subscribe([Subscription(topic=topic)])
 
     def give_back(self) -> None:
-        """Let another process have the lease, if the coordinator wants that."""
+        """Release the lease if the coordinator has revoked it."""
         if draining := self._control.view()[1]:
             self._control.released(draining)
 

@@ -22,15 +22,15 @@ from wakeroll_model.sleeping_group import STUCK_MS
 log = logging.getLogger("wakeroll")
 
 SLICE_S = 0.05
-"""How often `Process.wait` looks whether the process has ended (s)."""
+"""Interval in which `Process.wait` checks whether the process has ended (s)."""
 
 STOP_S = 30.0
 """How long a command may take to end after SIGTERM before it is killed (s): the default revoke timeout."""
 REQUEST_S = 30.0
-"""How long to wait for the answer to a request (s): for each read, and twice as long for all of them."""
+"""How long to wait for the answer to a request (s): for each read; twice as long for the whole answer."""
 STUCK_S = STUCK_MS / 1_000
-"""A requested worker counts as ended after this time without a decision about the group (s): it may be gone without a
-decision that says so, if the coordinator lost its state."""
+"""A requested worker counts as ended after this time without a decision about the group (s), because there is no
+decision about its end if the coordinator lost its state."""
 NAMED_BYTES = 64 * 1024
 """Longest value of WOKEN_QUEUES, bytes; Linux starts no process with a variable of more than 128 KiB."""
 
@@ -61,7 +61,7 @@ class Starter(Protocol):
     """Starts workers."""
 
     def start(self, group_id: str, queues: Sequence[Queue], group: GroupSize) -> Worker:
-        """Start a worker for a group that has something to read in these queues; none: it must only join."""
+        """Start a worker for a group that has messages in these queues; without queues, the worker must only join."""
 
 
 class CommandStarter:
@@ -88,7 +88,7 @@ class CommandStarter:
         self._timeout = timeout
 
     def start(self, group_id: str, queues: Sequence[Queue], _: GroupSize) -> "Process":
-        """Start the command; WOKEN_GROUP and WOKEN_QUEUES are in its environment, of thousands of queues the first.
+        """Start the command with WOKEN_GROUP and WOKEN_QUEUES in its environment; the latter has at most `NAMED_BYTES`.
 
         Raises:
             OSError: the process cannot be started.
@@ -145,7 +145,7 @@ class Process:
         self._process.wait()
 
     def _is_there(self) -> bool:
-        """Return whether the process runs, or a child of it does."""
+        """Return whether the process or a child of it runs."""
         self._process.poll()  # else it would exist as a zombie
         try:
             os.killpg(self._process.pid, 0)
@@ -161,7 +161,7 @@ class Process:
 
 
 class HttpStarter:
-    """Sends a POST request for each worker. It has ended when members have joined the group and are gone again."""
+    """Sends a POST request for each worker, which has ended when members have joined the group and left again."""
 
     def __init__(self, url: str, lease: float) -> None:
         """Prepare.
@@ -220,7 +220,7 @@ class Request:
         return "the request"
 
     def result(self, group: GroupSize) -> bool | None:
-        """Return whether members joined and are gone again; False after an error or the lease; None before that."""
+        """Return whether members joined and left again; False after an error or the lease; None before that."""
         now = time.monotonic()
         if not self._answer.done():
             if now - self._sent < 2 * REQUEST_S:
@@ -239,14 +239,14 @@ class Request:
         return False
 
     def stop(self) -> None:
-        """Do nothing: the workers are those of the server."""
+        """Do nothing: the server stops its workers."""
 
     def wait(self) -> None:
-        """Do not wait either."""
+        """Do nothing: the server's workers are not waited for."""
 
 
 def _listed(queues: Sequence[Queue]) -> str:
-    """Return the queues, separated by spaces, as far as there is room for them in the environment of a process."""
+    """Return the queues, separated by spaces, as many as the environment of a process has room for."""
     text = " ".join(map(str, queues))
     return text if len(text) <= NAMED_BYTES else text[:NAMED_BYTES].rpartition(" ")[0]
 

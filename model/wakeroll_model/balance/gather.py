@@ -1,4 +1,4 @@
-"""Slices of one partition together: a member reads each partition that it has a slice of, so it should have few.
+"""Slices of one partition go to the same member, because a member reads every partition of which it has a slice.
 
 >>> queues = [Queue("t", "", number, 2, part) for number in range(2) for part in range(2)]
 >>> gathered({"a": queues[::2], "b": queues[1::2]}, {"t": queues}, {})

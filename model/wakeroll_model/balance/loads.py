@@ -22,7 +22,7 @@ MAX_LOOKS = 1_000_000
 topics examines a few clients; with a thousand topics of different members, all moves would examine 10⁹."""
 
 SMALL = 8
-"""An audience is small if there are more than this many times as many takers; to list its takers counts as this many
+"""An audience is small if all takers outnumber it by more than this factor; a listing of its takers counts as this many
 examinations."""
 
 

@@ -23,7 +23,7 @@ class CoordinatorRecord(Struct, frozen=True):
     """A record that was read."""
 
     type: int
-    """One of `RECORD_TYPES`."""
+    """Type of the record, one of `RECORD_TYPES`."""
     key: KeyMessage
     value: Message | None
     """None if the record deletes what its key names."""
@@ -34,11 +34,11 @@ class Skipped(Struct, frozen=True):
 
     reason: Reason
     detail: str
-    """Found and expected, in words."""
+    """The found and the expected contents, in words."""
 
 
 def read_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | Skipped:
-    """Read a record. No bytes raise an error."""
+    """Read a record; it never raises an error, whatever the bytes are."""
     if key is None:
         return Skipped("no key", "the record has no key")
     if not key:
@@ -61,12 +61,12 @@ def read_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | S
 
 
 def read_subscription(data: bytes) -> ConsumerSubscription | None:
-    """Read the subscription of a classic consumer; None if the bytes are none, as those of another kind of client."""
+    """Read the subscription of a classic consumer; None if the bytes are not one, as for another kind of client."""
     return _embedded(ConsumerSubscription, data)
 
 
 def read_assignment(data: bytes) -> ConsumerAssignment | None:
-    """Read the assignment of a classic consumer; None if the bytes are none. No bytes are an empty assignment."""
+    """Read the assignment of a classic consumer; None if the bytes are not one. Zero bytes are an empty assignment."""
     return _embedded(ConsumerAssignment, data) if data else ConsumerAssignment(assigned_partitions=[])
 
 

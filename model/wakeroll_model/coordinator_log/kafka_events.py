@@ -1,7 +1,7 @@
-"""Events about Kafka's own groups: what a record of `__consumer_offsets` says, with the names that wakeroll uses.
+"""Events about Kafka's own groups: the contents of records of `__consumer_offsets`, with wakeroll's names.
 
-They are the input of the machine `wakeroll_model.coordinator_log.kafka_machine`, in a log of their own: no control
-topic accepts them, so nobody can append what Kafka did not record.
+They are the input of the machine `wakeroll_model.coordinator_log.kafka_machine`, in a log of their own. No control
+topic accepts them, so only records of Kafka become events.
 """
 
 from collections.abc import Mapping
@@ -84,13 +84,13 @@ class Described(KafkaEvent, frozen=True, kw_only=True, tag="described"):
 
 
 class Vanished(KafkaEvent, frozen=True, kw_only=True, tag="vanished"):
-    """A group is deleted, or has gone over to another protocol."""
+    """A group was deleted, or has changed to another protocol."""
 
     protocol: Protocol
 
 
 class GroupEpoch(KafkaEvent, frozen=True, kw_only=True, tag="epoch"):
-    """Something has changed that may lead to another assignment: the group has a new epoch."""
+    """The group has a new epoch, because of a change that may lead to another assignment."""
 
     kafka_group: AnyText = ""
     protocol: Protocol
@@ -160,7 +160,7 @@ class Committed(KafkaEvent, frozen=True, kw_only=True, tag="committed"):
 
 
 class Progress(Event, frozen=True, kw_only=True, tag="progress"):
-    """How far `__consumer_offsets` is on record, in all shards: everything before the next offsets is."""
+    """Progress of reading `__consumer_offsets`, of all shards: all records below these offsets are in the log."""
 
     next_offsets: Annotated[dict[str, int], Meta(description="partition of `__consumer_offsets` -> its next offset")]
     read_offsets: Annotated[
@@ -195,7 +195,7 @@ def read_log_event(value: bytes | None) -> LogEvent:
     """Decode an event of the log.
 
     Raises:
-        msgspec.MsgspecError: the bytes are none. Only a damaged table has such bytes.
+        msgspec.MsgspecError: the bytes are not an event. Only a damaged table has such bytes.
     """
     return _decoder.decode(value or b"")
 

@@ -1,4 +1,4 @@
-"""The state of one of Kafka's own groups: that of any group, and what only Kafka's records have."""
+"""The state of one of Kafka's own groups: that of any group, and a part from Kafka's records."""
 
 from msgspec import Struct, field
 
@@ -8,7 +8,7 @@ from wakeroll_model.group import Group, GroupSettings
 
 
 class Reason(Struct, array_like=True, frozen=True):
-    """Something that a record shows, because of which a new assignment is due."""
+    """A reason for a new assignment, as a record shows it."""
 
     trigger: Trigger
     text: str
@@ -17,14 +17,14 @@ class Reason(Struct, array_like=True, frozen=True):
 
 
 class KafkaSide(Struct, array_like=True):
-    """The part of the state that only Kafka's records have."""
+    """The part of the state that other groups do not have."""
 
     name: str = ""
     """Kafka's name of the group, if it is not the same here; else empty."""
     protocol: str = ""
-    """``classic``, ``consumer`` (KIP-848), ``share`` or ``streams``; empty before the first record that tells."""
+    """``classic``, ``consumer`` (KIP-848), ``share`` or ``streams``; empty before the first record that shows it."""
     base: int = 0
-    """Epoch here minus Kafka's generation or epoch: 0, unless Kafka deleted the group and counts from 1 again."""
+    """Wakeroll's epoch minus Kafka's generation or epoch: 0, unless Kafka deleted the group and counts from 1 again."""
     generation: int = -1
     """Kafka's generation, or epoch of the newest target; -1 before the first."""
     leader: str = ""
@@ -33,9 +33,9 @@ class KafkaSide(Struct, array_like=True):
     seen: dict[str, SeenMember] = {}
     """Kafka's member id -> the member."""
     wanted: dict[str, Shares] = {}
-    """Member id -> the partitions that it should have. Of a classic group: empty."""
+    """Member id -> the partitions that it should have. Empty for a classic group."""
     has: dict[str, Shares] = {}
-    """Member id -> the partitions that it has, without those that it must release. Of a classic group: empty."""
+    """Member id -> the partitions that it has, without those that it must release. Empty for a classic group."""
     revoking: dict[str, Shares] = {}
     """Member id -> the partitions that it must release."""
     reasons: list[Reason] = []
@@ -48,7 +48,7 @@ class KafkaSide(Struct, array_like=True):
     parts: dict[str, list[str]] = {}
     """Part of the topology of a streams group -> the topics that its tasks read."""
     is_described: bool = False
-    """Whether brokers described the group: its log may not be read."""
+    """Whether brokers described the group, because its log may not be read."""
 
 
 class KafkaGroup(Group, array_like=True, kw_only=True):
@@ -58,10 +58,10 @@ class KafkaGroup(Group, array_like=True, kw_only=True):
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing is worth keeping. Kafka's generations must not seem to begin again, so the epoch is kept."""
+        """Whether the state can be dropped, except for the epoch: Kafka's generations must not seem to begin again."""
         return self.epoch == 0 and self.kafka == KafkaSide() and super().is_blank
 
 
 def new_group(name: str) -> KafkaGroup:
-    """Return a group of which nothing is known."""
+    """Return the state of a group before its first record."""
     return KafkaGroup(group_id=name, settings=GroupSettings())

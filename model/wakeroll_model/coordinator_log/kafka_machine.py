@@ -1,8 +1,8 @@
-"""The machine of Kafka's own groups: an event of Kafka's record leads to the decisions that show what happened.
+"""The state machine of Kafka's own groups: it turns an event from Kafka's log into decisions that show the change.
 
-It decides nothing. Each generation of a classic group, and each target epoch of a later protocol, is a `rebalance` with
-the reasons that the records before it show; `unknown` where they show none. Ownership follows Kafka's assignments: of a
-classic group those of the generation, else those that each member has reached.
+It decides nothing itself. Each generation of a classic group, and each target epoch of a later protocol, is a
+`rebalance` with the reasons that the records before it show; `unknown` where they show none. Ownership follows Kafka's
+assignments: in a classic group, those of the generation; in other groups, those that each member has reached.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ GONE = "it left, or its session ended: Kafka does not record which"
 BACK = "a static member has come back"
 NO_OLDER = "a member when the record begins"
 UNNAMED = "kafka"
-"""The origin of an offset that moved back or was deleted: Kafka does not record whose request it was."""
+"""Author of an offset that moved back or was deleted: Kafka does not record who requested it."""
 
 
 def step(
@@ -104,7 +104,7 @@ def _later(turn: KafkaTurn, event: _Later) -> None:
 
 
 def _generation(turn: KafkaTurn, event: Generation) -> None:
-    """Follow a generation. One that is recorded again has another member under a static name, and is no rebalance."""
+    """Follow a generation. If the same one is recorded again, a static name has another member, without a rebalance."""
     side = turn.side
     is_again = side.protocol == "classic" and event.generation == side.generation and not side.is_described
     is_first = side.protocol == ""
@@ -160,7 +160,7 @@ def _described(turn: KafkaTurn, event: Described) -> None:
 
 
 def _follow_members(turn: KafkaTurn, members: Sequence[AssignedMember], *, is_known: bool) -> list[Reason]:
-    """Take all members of a generation; return the reasons for it that they show."""
+    """Store all members of a generation; return the reasons for it that their changes show."""
     side = turn.side
     before, side.seen = side.seen, {one.member.member_id: one.member for one in members}
     names = {one.client_id: one for one in before.values()}
@@ -206,7 +206,7 @@ def _target_of(members: Iterable[AssignedMember]) -> dict[Queue, str]:
 
 
 def _follow_owners(turn: KafkaTurn, target: dict[Queue, str], gone: set[str]) -> None:
-    """Let ownership be a target."""
+    """Hand queues over so that the owners are those of a target."""
     for queue in sorted({*turn.group.owners, *target}):
         owner = turn.group.owners.get(queue)
         turn.hand_over(queue, target.get(queue), "gone" if owner in gone else "released")
@@ -233,7 +233,7 @@ def _group_epoch(turn: KafkaTurn, event: GroupEpoch) -> None:
 
 
 def _adopt(turn: KafkaTurn, protocol: str) -> None:
-    """Go over to a protocol. Members of the one before stay until the first target shows who is still there."""
+    """Change to another protocol. Members of the former one stay until the first target shows which of them remain."""
     side = turn.side
     if side.protocol != protocol:
         side.protocol, side.seen, side.wanted, side.has, side.revoking = protocol, {}, {}, {}, {}
@@ -268,7 +268,7 @@ def _member(turn: KafkaTurn, event: MemberSeen) -> None:
 
 
 def _new_member(turn: KafkaTurn, seen: SeenMember) -> None:
-    """Take a member: a new one, one that returns under its static name, or one known by another protocol."""
+    """Store a member: a new one, one that returns under its static name, or one known by another protocol."""
     side = turn.side
     left = [one for one in side.reasons if one.text == f"{seen.client_id} left or was lost"]
     if seen.static and left:
@@ -290,13 +290,13 @@ def _target(turn: KafkaTurn, event: TargetSeen) -> None:
 
 
 def _target_epoch(turn: KafkaTurn, event: TargetEpoch) -> None:
-    """Follow a complete target. One without a higher epoch than the last is recorded again, or was reset to 0."""
+    """Follow a complete target. One whose epoch is not above the last one is a repetition, or was reset to 0."""
     _adopt(turn, event.protocol)
     _complete(turn, event.epoch)
 
 
 def _complete(turn: KafkaTurn, epoch: int) -> None:
-    """Record the target of an epoch, unless it is on record."""
+    """Record the target of an epoch, unless it is recorded already."""
     side = turn.side
     if epoch == side.generation or epoch <= 0:
         return
@@ -325,7 +325,7 @@ def _wanted(turn: KafkaTurn) -> dict[Queue, str]:
 
 
 def _queues(turn: KafkaTurn, shares: Shares) -> list[Queue]:
-    """Return the queues of shares. Of a streams group, the shares are tasks of parts of its topology."""
+    """Return the queues of shares. In a streams group, the shares are tasks of parts of its topology."""
     if turn.side.protocol != "streams":
         return queues_of(shares)
     found = {
@@ -338,7 +338,7 @@ def _queues(turn: KafkaTurn, shares: Shares) -> list[Queue]:
 
 
 def _current(turn: KafkaTurn, event: CurrentSeen) -> None:
-    """Follow what a member has reached: it keeps a queue until it has released it."""
+    """Follow the current assignment of a member: it keeps a queue until it has released it."""
     side, group = turn.side, turn.group
     _adopt(turn, event.protocol)
     seen = side.seen.get(event.member_id)

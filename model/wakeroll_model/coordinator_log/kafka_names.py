@@ -64,7 +64,7 @@ def instance_name(member_id: str) -> str:
 
 
 def _legal(name: str, others: str, is_legal: bool, longest: int) -> str:
-    """Return a name without other characters, and not too long; a changed one ends with a digest and stays unique."""
+    """Return a legal name, not too long and without other characters; a changed one ends with a digest."""
     if is_legal:
         return name
     digest = hashlib.blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()

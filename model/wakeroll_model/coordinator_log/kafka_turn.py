@@ -48,7 +48,7 @@ class KafkaTurn:
     # --- epochs ---
 
     def begin(self, number: int) -> None:
-        """Take Kafka's generation or epoch; if Kafka counts from 1 again, epochs here go on."""
+        """Follow Kafka's generation or epoch; if Kafka counts from 1 again, wakeroll's epochs continue."""
         side, group = self.side, self.group
         if side.base + number <= group.epoch:
             side.base = group.epoch + 1 - number
@@ -63,7 +63,7 @@ class KafkaTurn:
     # --- members ---
 
     def put(self, seen: SeenMember, change: Change | None, detail: str = "") -> None:
-        """Add or change a member; `change` is put on record."""
+        """Add or change a member; record the `change`."""
         group, name = self.group, seen.client_id
         before = group.members.get(name)
         member = Member(
@@ -85,7 +85,7 @@ class KafkaTurn:
             self._say(seen, change, detail or ", ".join(member.subscriptions))
 
     def remove(self, seen: SeenMember, detail: str) -> None:
-        """Remove a member; its queues stay with it until `hand_over` frees them."""
+        """Remove a member; it remains the owner of its queues until `hand_over` frees them."""
         self.group.members.pop(seen.client_id, None)
         self._say(seen, "gone", detail)
 
@@ -98,7 +98,7 @@ class KafkaTurn:
             )
 
     def note(self, seen: SeenMember, change: Change, detail: str) -> None:
-        """Put a change of a member on record that changes nothing else."""
+        """Record a change of a member that changes nothing else."""
         self._say(seen, change, detail)
 
     def _say(self, seen: SeenMember, change: Change, detail: str) -> None:
@@ -202,11 +202,11 @@ class KafkaTurn:
         member.revoking = {queue: known.get(queue, fresh) for queue in sorted(queues)}
 
     def revoked_ms(self, queue: Queue) -> int | None:
-        """Return when the owner of a queue was asked to release it (epoch ms); None if it was not."""
+        """Return when the queue was revoked (epoch ms); None if it was not."""
         owner = self.group.members.get(self.group.owners.get(queue, ""))
         its = None if owner is None else owner.revoking.get(queue)
         return None if its is None else its.at_ms
 
 
 WITHOUT = "Kafka's assignment leaves it out; a member may have to release it first"
-"""Why a queue that had an owner is not part of an assignment."""
+"""Reason for which a queue that had an owner is not part of an assignment."""

@@ -1,8 +1,8 @@
 """Kafka's binary format of messages, read by the declarations of their fields.
 
 A message is a struct whose annotations name the binary type of each field; its fields have the order of Kafka's schema.
-`decode` reads it: what the bytes hold, or `Damaged`. No bytes lead to another error, or to more memory than a small
-multiple of their size.
+`decode` returns the message, or raises `Damaged`. It raises no other error for any bytes, and uses no more memory than
+a small multiple of their size.
 """
 
 import base64
@@ -14,7 +14,7 @@ from msgspec import NODEFAULT, Struct, structs
 
 
 class Damaged(ValueError):
-    """Bytes that are not a message of the declared schema; the text says where."""
+    """Bytes that are not a message of the declared schema; the text names the place."""
 
 
 class Binary(NamedTuple):
@@ -52,9 +52,9 @@ class Message(Struct, frozen=True, kw_only=True):
     """A message, or a part of one."""
 
     VERSIONS: ClassVar[range] = range(1)
-    """The versions that can be read. Of a part: not used."""
+    """The versions that can be read; not used for a part of a message."""
     FLEXIBLE: ClassVar[int] = 0
-    """The first flexible version: with compact lengths and tagged fields. Of a part: not used."""
+    """The first flexible version, with compact lengths and tagged fields; not used for a part of a message."""
 
 
 INFLEXIBLE: Final = 2**15
@@ -93,7 +93,7 @@ class Cursor:
         """Read some bytes.
 
         Raises:
-            Damaged: there are fewer.
+            Damaged: there are fewer bytes.
         """
         begin, end = self.at, self.at + size
         if size < 0 or end > len(self.data):
@@ -124,7 +124,7 @@ class Cursor:
         raise Damaged(f"the length at byte {self.at - _LONGEST_VARINT} has more than {_LONGEST_VARINT} bytes")
 
     def length(self, size: int, *, compact: bool) -> int:
-        """Read a length: -1 is null. A compact one is one above the length; another one has `size` bytes.
+        """Read a length; -1 means null. A compact length is stored plus one; any other has `size` bytes.
 
         Raises:
             Damaged: the bytes end before, or the length is negative and not -1.
@@ -149,7 +149,7 @@ class _Plan(NamedTuple):
     """How a message is read in one version."""
 
     fields: tuple[_Field, ...]
-    """The fields that are always there, in order."""
+    """The fields that are always present, in order."""
     tagged: Mapping[int, _Field]
     """Number -> an optional field."""
     flexible: bool
@@ -269,7 +269,7 @@ def _fill(message: type[_Message], cursor: Cursor, version: int, flexible: bool)
 
 
 def decode(message: type[_Message], data: bytes, version: int, at: int = 0) -> _Message:
-    """Read a message that begins at a byte; bytes behind it are ignored, as Kafka does.
+    """Read a message that begins at a byte; ignore the bytes after it, as Kafka does.
 
     Args:
         message: its declaration.
@@ -278,6 +278,6 @@ def decode(message: type[_Message], data: bytes, version: int, at: int = 0) -> _
         at: number of the first byte of the message.
 
     Raises:
-        Damaged: the bytes are no such message.
+        Damaged: the bytes are not such a message.
     """
     return _fill(message, Cursor(data, at), version, version >= message.FLEXIBLE)

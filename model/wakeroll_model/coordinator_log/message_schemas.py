@@ -1,8 +1,8 @@
-"""The records of `__consumer_offsets`, and what classic consumers write inside them, as Kafka's schemas declare them.
+"""The records of `__consumer_offsets`, and the data of classic consumers inside them, by Kafka's schemas.
 
 The source is Kafka's `common/message` of its group coordinator and clients: all versions that brokers 3.9 to 4.4 write.
-A test compares each declaration with the schemas in the JARs of those brokers. Of the key of a record, the version is
-the type of the record.
+A test compares each declaration with the schemas in the JARs of those brokers. The version of a record's key is the
+type of the record.
 """
 
 from collections.abc import Mapping
@@ -121,7 +121,7 @@ class IdPartitions(Message, frozen=True, kw_only=True):
 
 
 class OwnedPartitions(IdPartitions, frozen=True, kw_only=True):
-    """Partitions that a member has or must release; with the epoch of each assignment, from 4.3 on."""
+    """Partitions that a member has or must release; from 4.3 on, with the epoch of each assignment."""
 
     assignment_epochs: Annotated[list[Int32] | None, Tag(0)] = None
 
@@ -163,14 +163,14 @@ class ClassicProtocol(Message, frozen=True, kw_only=True):
 
 
 class ClassicMetadata(Message, frozen=True, kw_only=True):
-    """A member of a KIP-848 group whose client speaks the classic protocol."""
+    """A member of a KIP-848 group whose client uses the classic protocol."""
 
     session_timeout_ms: Int32
     supported_protocols: list[ClassicProtocol]
 
 
 class ConsumerMemberValue(Message, frozen=True, kw_only=True):
-    """A member of a group, by its own words."""
+    """A member of a group, as it describes itself."""
 
     instance_id: Text | None
     rack_id: Text | None
@@ -218,7 +218,7 @@ class ExpressionValue(Message, frozen=True, kw_only=True):
 
 
 class ShareMemberValue(Message, frozen=True, kw_only=True):
-    """A member of a share group, by its own words."""
+    """A member of a share group, as it describes itself."""
 
     rack_id: Text | None
     client_id: Text
@@ -276,7 +276,7 @@ class Tasks(Message, frozen=True, kw_only=True):
 
 
 class OwnedTasks(Tasks, frozen=True, kw_only=True):
-    """Tasks that a member has or must release; with the epoch of each assignment, from 4.3 on."""
+    """Tasks that a member has or must release; from 4.3 on, with the epoch of each assignment."""
 
     assignment_epochs: Annotated[list[Int32] | None, Tag(0)] = None
 
@@ -307,7 +307,7 @@ class Endpoint(Message, frozen=True, kw_only=True):
 
 
 class StreamsMemberValue(Message, frozen=True, kw_only=True):
-    """A member of a streams group, by its own words."""
+    """A member of a streams group, as it describes itself."""
 
     instance_id: Text | None
     rack_id: Text | None
@@ -352,7 +352,7 @@ class InternalTopic(Message, frozen=True, kw_only=True):
 
 
 class CopartitionGroup(Message, frozen=True, kw_only=True):
-    """Topics of a subtopology that must have the same number of partitions, by their places in its lists."""
+    """Topics of a subtopology that must have the same number of partitions, as indexes into its lists."""
 
     source_topics: list[Int16]
     source_topic_regex: list[Int16]

@@ -1,4 +1,4 @@
-"""A group of Kafka's own as if wakeroll coordinated it, for what-if: its members, subscriptions, owners, assignor."""
+"""A copy of one of Kafka's own groups as if wakeroll coordinated it, for what-if."""
 
 from collections.abc import Mapping
 
@@ -12,15 +12,15 @@ from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import ShardState, decode_state, encode_state
 
 ASSIGNORS: Mapping[str, str] = {"range": "AVG", "roundrobin": "AVG_BY_CIRCLE"}
-"""Assignor of Kafka's -> the strategy that assigns the same."""
+"""Kafka's assignor -> the strategy with the same assignments."""
 OTHERWISE = "BALANCED"
-"""For sticky, cooperative-sticky, uniform and unknown assignors: as even, and moves as little."""
+"""Strategy for sticky, cooperative-sticky, uniform and unknown assignors: it is as even, and moves as few queues."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def own_copy(shard: Shard, group_id: str) -> Shard:
-    """Return a copy of a shard that a change can be played on; of Kafka's own groups, with this group alone."""
+    """Return a copy of a shard on which a change can be played; for Kafka's own groups, with this group alone."""
     group = shard.group(group_id)
     if not isinstance(group, KafkaGroup):
         return shard.copy()

@@ -1,4 +1,4 @@
-"""From a record of `__consumer_offsets` to the event that it is for the record here."""
+"""The conversion of records of `__consumer_offsets` to wakeroll's events."""
 
 from collections.abc import Callable, Iterable
 
@@ -55,8 +55,8 @@ def event_of(record: CoordinatorRecord, source: Source, topic_of: TopicOf) -> An
 
     Args:
         record: the record.
-        source: its place.
-        topic_of: names topics.
+        source: partition and offset of the record.
+        topic_of: returns the name of a topic by its id.
     """
     key, value = record.key, record.value
     kafka_group = kafka_group_of(record)

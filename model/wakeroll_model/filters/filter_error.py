@@ -2,4 +2,4 @@
 
 
 class FilterError(ValueError):
-    """An expression is no valid filter; the message gives the reason to the subscriber."""
+    """An expression is not a valid filter; the message gives the reason to the subscriber."""

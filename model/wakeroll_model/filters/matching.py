@@ -22,7 +22,7 @@ RETRY_TOPIC_PROPERTY = "RETRY_TOPIC"
 def matches(
     subscription: ParsedSubscription | None, tags_code: int | None, tags: str | None, properties: Properties | None
 ) -> bool:
-    """Return whether a message matches a subscription, as far as it is known.  Never raises.
+    """Return whether a message matches a subscription, as far as the message is known. It never raises an error.
 
     Args:
         subscription: None matches every message.

@@ -1,4 +1,4 @@
-"""Parsed expressions of subscriptions, as by RocketMQ's `FilterAPI.build`, and their cache."""
+"""Parsed expressions of subscriptions, like those of RocketMQ's `FilterAPI.build`, and their cache."""
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ SQL92 = "SQL92"
 
 
 class ParsedSubscription(Struct, frozen=True, kw_only=True):
-    """A parsed subscription, which messages are compared with."""
+    """A parsed subscription, with which messages are compared."""
 
     expression: str
     """Expression as the client sent it; `ALL` if it sent none."""

@@ -1,4 +1,4 @@
-"""The common part of the strategies that assign all topics of a group: they work region by region."""
+"""The common part of the strategies that assign all topics of a group: they assign region by region."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain

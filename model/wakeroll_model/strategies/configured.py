@@ -21,7 +21,7 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
 
     RocketMQ returns the whole list for each topic.  Here each topic gets only its own queues of the list; otherwise a
     list of two topics would be assigned twice.  Without a list RocketMQ returns null, which its clients treat as no
-    queues.  Here too this is no error, and the queues stay unassigned.
+    queues.  Here, too, it is not an error: the queues stay unassigned.
 
     Raises:
         StrategyError: the number of configured queues times the number of clients is above `MAX_ANSWERS`.

@@ -76,7 +76,7 @@ def _nearest(clients: Sequence[str], count: int, at: int) -> str:
 
 @lru_cache(maxsize=KEPT_CLIENTS)
 def _points(client: str, count: int) -> Sequence[int]:
-    """Return the sorted points of a client, without regard to other clients."""
+    """Return the sorted points of a client, independently of other clients."""
     return array("I", sorted({_hash(f"{client}-{k}") for k in range(count)}))
 
 

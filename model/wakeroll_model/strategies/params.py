@@ -14,7 +14,7 @@ def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:
     """Return an integer parameter; the default if it is absent.
 
     Raises:
-        StrategyError: the value is no integer.
+        StrategyError: the value is not an integer.
     """
     given = params.get(name)
     if given is None:
@@ -28,7 +28,7 @@ def texts(params: Mapping[str, Any], name: str) -> frozenset[str] | None:
     """Return a list of strings as a set; None if it is absent.
 
     Raises:
-        StrategyError: the value is no list of strings.
+        StrategyError: the value is not a list of strings.
     """
     given = params.get(name)
     if given is None:
@@ -42,7 +42,7 @@ def mapping(params: Mapping[str, Any], name: str) -> Mapping[Any, Any] | None:
     """Return a mapping, without a check of its keys and values; None if it is absent.
 
     Raises:
-        StrategyError: the value is no mapping.
+        StrategyError: the value is not a mapping.
     """
     given = params.get(name)
     if given is not None and not isinstance(given, Mapping):
@@ -54,7 +54,7 @@ def text_in(given: Mapping[Any, Any] | None, name: str, key: str | Queue) -> str
     """Return the value of a key in a mapping; "" if the key or the mapping is absent.
 
     Raises:
-        StrategyError: the value is no string.
+        StrategyError: the value is not a string.
     """
     found = given.get(key) if given is not None else None
     if found is not None and not isinstance(found, str):
@@ -66,7 +66,7 @@ def texts_in(given: Mapping[Any, Any] | None, name: str, keys: Sequence[str]) ->
     """Return the values of many keys in a mapping; "" for a key that is absent, or if the mapping is.
 
     Raises:
-        StrategyError: a value is no string.
+        StrategyError: a value is not a string.
     """
     found: list[Any] = list(map(given.get, keys)) if given is not None else []
     if set(map(type, found)) == {str}:
@@ -81,7 +81,7 @@ def queue_list(params: Mapping[str, Any], name: str, topic: str) -> list[Queue]:
     ``[broker, queue_id]`` for a queue of `topic`.
 
     Raises:
-        StrategyError: the value is no list, or an item is no queue.
+        StrategyError: the value is not a list, or an item is not a queue.
     """
     given = params.get(name)
     if given is None:

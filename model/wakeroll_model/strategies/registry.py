@@ -45,7 +45,7 @@ class GroupStrategy(Protocol):
 
 
 class Whole(NamedTuple):
-    """Wrapper of a strategy that one call runs for all topics of a group."""
+    """Wrapper of a strategy that assigns all topics of a group in one call."""
 
     assign_all: GroupStrategy
 
@@ -88,8 +88,8 @@ def find(name: str) -> TopicStrategy | Whole:
 def listed() -> list[str]:
     """Return the names of the strategies that an error proposes, sorted.
 
-    The message is part of a decision, so a strategy that people do not choose is not listed: it leaves the bytes as
-    they were.
+    The message is part of a decision, whose bytes must not change. So a strategy that people do not choose is not
+    listed.
     """
     return sorted(STRATEGIES.keys() - _UNLISTED)
 

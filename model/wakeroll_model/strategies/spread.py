@@ -1,4 +1,4 @@
-"""SPREAD: an even assignment of every topic; under that rule the most even one over all topics; then the fewest moves.
+"""SPREAD: every topic evenly; under that rule, all topics together as evenly as possible; then the fewest moves.
 
 Of a topic with n queues and m subscribers, each subscriber gets n // m queues or one more.  The clients that get one
 more are chosen so that the numbers of queues over all topics are the most even ones under that rule (the smallest sum

@@ -29,7 +29,7 @@ NEEDS = ("weights", "lags")
 LAG_UNIT = 1_000
 """Default lag (messages) that adds the load of one more queue; a smaller lag is no reason to move a queue."""
 DEAD_BAND = 0.1
-"""Default relative difference from the fair share that is ignored; AWS's KCL also acts beyond 10 % off the mean."""
+"""Default relative difference from the fair share that is ignored; AWS's KCL also ignores 10 % around the mean."""
 MAX_SKEW = 0.5
 """Default share by which a client may have more queues than its weight's part, even if none of them lags."""
 MOVED_PART = 4

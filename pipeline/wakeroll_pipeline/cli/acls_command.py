@@ -1,4 +1,4 @@
-"""The `acls` command: the least rights of each role, for the principals that have it."""
+"""The `acls` command: the minimum rights of each role, for the principals that have it."""
 
 import shlex
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ out = Output(highlight=False, soft_wrap=True)
 Grants = Annotated[
     list[str],
     typer.Argument(
-        metavar="ROLE=PRINCIPAL...",
+        metavar="ROLE=PRINCIPAL",
         help=f"Roles and the principals that have them, such as client=User:billing. Roles: {', '.join(ROLES)}.",
     ),
 ]
@@ -114,7 +114,7 @@ def _command(bootstrap: str, principal: str, right: Right) -> str:
 
 
 def _is_prefix(right: Right) -> bool:
-    """Return whether a right is on all names that begin with some text; on all names, Kafka's own ``*`` is literal."""
+    """Return whether a right is for all names with a prefix; for a right on all names, Kafka's own ``*`` is literal."""
     return right.name.endswith("*") and right.name != "*"
 
 

@@ -16,7 +16,7 @@ log = logging.getLogger("wakeroll")
 
 @contextmanager
 def admin_of(settings: Settings, *, signs: bool) -> Iterator[Admin]:
-    """Connect; if the command `signs` a request, first refuse a file of keys that cannot."""
+    """Connect; if the command `signs` a request, first refuse a key file without a key that can sign."""
     if signs:
         key_to_sign(settings.read_keys(), "operator")
     connection = settings.connection
@@ -34,7 +34,7 @@ def admin_of(settings: Settings, *, signs: bool) -> Iterator[Admin]:
 
 @contextmanager
 def awaited(out: Output) -> Iterator[None]:
-    """Show that the coordinator is awaited; after Ctrl-C, print that a recorded request is still carried out."""
+    """Show a spinner meanwhile; after Ctrl-C, print that a recorded request is still carried out."""
     try:
         with out.status("waiting for the coordinator"):
             yield

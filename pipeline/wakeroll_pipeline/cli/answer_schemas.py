@@ -46,7 +46,7 @@ _ANSWERS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
 
 
 def answer_schemas() -> Mapping[str, dict[str, Any]]:
-    """Return file name -> schema of the answer of a command, and of what `serve` sends to webhooks."""
+    """Return file name -> schema, for the answer of each command and for the requests of `serve` to webhooks."""
     answers = {
         f"{name}.json": titled(msgspec.json.schema(declared), f"The answer of {command}")
         for name, (declared, command) in _ANSWERS.items()

@@ -74,14 +74,15 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "users": "users_command",
     },
 }
-"""Panel of the help -> command -> its module. The function is named as the command; one with subcommands is `app`."""
+"""Panel of the help -> command -> its module. The function has the name of the command, or the name `app` if there are
+subcommands."""
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """Return the application with the command that the arguments begin with, or with all if they name none.
+    """Return the application with the command at the beginning of the arguments, or with all commands if there is none.
 
-    To import the modules of all commands takes longer than to answer most questions. While a shell completes the name
-    of a command, there are the names only.
+    An import of the modules of all commands would take longer than most answers. While a shell completes the name of a
+    command, only the names are needed.
     """
     app = typer.Typer(
         name="wakeroll",
@@ -129,7 +130,7 @@ _EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(("obstore", "fsspec"), "s3"),
     **dict.fromkeys(("pyspark", "py4j", "delta", "pandas", "pyarrow", "numpy"), "spark"),
 }
-"""Package -> the extra that installs it, for the commands that do not say so themselves."""
+"""Package -> the extra that installs it, for the commands without an error of their own."""
 
 
 def run_app(arguments: Sequence[str]) -> int:
@@ -166,7 +167,7 @@ def run_app(arguments: Sequence[str]) -> int:
 
 
 def _complete() -> int:
-    """Answer a shell that completes a command line; whatever goes wrong, nothing disturbs the line of the user."""
+    """Answer a shell that completes a command line; no error may disturb the line of the user."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     with suppress(SystemExit):
         app_for(words_to_complete())((), prog_name="wakeroll")

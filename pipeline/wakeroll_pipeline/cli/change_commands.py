@@ -226,7 +226,8 @@ def skip(
 ) -> None:
     """Skip the next message of a queue, such as one that no handler can process; without --execute, show the plan only.
 
-    Its key, size and time are shown.  The queue is assigned again, and its owner goes on behind the message.
+    The plan shows the key, size and time of the message. The queue is assigned again, and its owner continues after the
+    message.
     """
     _check_modes(execute, dry_run)
     only, settings = queue_of(queue), deployment.settings()
@@ -244,9 +245,9 @@ def import_offsets(
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take over the committed offsets of a group of Kafka's own that has no members; without --execute, show the plan.
+    """Import the committed offsets of one of Kafka's own groups that has no members; without --execute, show the plan.
 
-    Kafka's group stays as it is.  Start the consumers of wakeroll afterwards.
+    Kafka's group is not changed. Start the consumers of wakeroll afterwards.
     """
     _check_modes(execute, dry_run)
     settings = deployment.settings()
@@ -310,9 +311,9 @@ def inspect(
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a member what it does: its process answers with its calls at work, their messages and their stacks.
+    """Request a report from a member: the running calls of its handler, with their messages and stacks.
 
-    It answers even if all its handlers hang.  The answer is on record too.  It needs feature level 4.
+    Its process answers even if all its handlers hang. The answer is recorded too. It needs feature level 4.
     """
     with admin_of(deployment.settings(), signs=True) as admin, awaited(out):
         text = admin.inspect(group, client, reason=reason, by=by)
@@ -355,7 +356,7 @@ def _check_modes(execute: bool, dry_run: bool) -> None:
 
 
 def _carry_out(admin: Admin, plan: ResetPlan, execute: bool, by: str | None, as_json: bool) -> None:
-    """Show a plan, and carry it out if that is wanted."""
+    """Show a plan, and carry it out if `execute` is set."""
     if not as_json:
         out.print(_plan_table(plan))
         for note in plan.notes:

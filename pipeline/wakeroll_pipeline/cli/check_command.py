@@ -91,7 +91,7 @@ NoDocs = Annotated[
 
 
 class CheckOptions(NamedBrokerOptions, frozen=True, kw_only=True):
-    """The options of `check`, which reads brokers only if the option names some."""
+    """The options of `check`, which reads from brokers only if --bootstrap names some."""
 
     bootstrap: Annotated[
         str | None,
@@ -117,7 +117,7 @@ def check(
 ) -> None:
     """Check the data quality rules, on the newest or past versions of the tables.
 
-    The exit code is 1 if a rule is broken, and 3 if none is but some could not be checked.
+    The exit code is 1 if a rule is broken, and 3 if no rule is broken and some could not be checked.
     """
     from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
 
@@ -128,6 +128,7 @@ def check(
         raise InvalidUsage("--since has no --engine spark: it reads a small part of the tables")
     chains = ChainCheck(_heads_of("--against", against), _heads_of("--since", since))
     settings = deployment.settings()
+    warehouse_of(settings)
     chosen: Engine = engine or "duckdb"
     if chosen == "spark" or not no_docs:
         try:
@@ -266,7 +267,7 @@ def _case_of(one: "RuleResult") -> Case:
 def _with_facts(
     settings: Settings, outcomes: "Sequence[RuleResult]", names: set[str] | None, *, is_whole: bool
 ) -> "Sequence[RuleResult]":
-    """Return results with that of the daily facts, if these are asked for and all newest rows are checked."""
+    """Return results with that of the daily facts, if it is requested and all newest rows are checked."""
     from wakeroll_pipeline.questions.quality.facts_check import check_facts
     from wakeroll_pipeline.questions.quality.rule import inserted
 
@@ -309,8 +310,8 @@ def _check_in_spark(
 ) -> "tuple[Sequence[RuleResult], Sequence[TableLookedAt], Gate | None]":
     """Check in Spark; if a table cannot be read, in DuckDB, without a gate.
 
-    Spark evaluates the rules that compare rows in one job, which fails as a whole; DuckDB tells which of them read the
-    damaged table.
+    Spark evaluates the rules that compare rows in one job, which fails as a whole; with DuckDB, only the rules that
+    read the damaged table fail.
     """
     lines = list(chains.heads)
     try:
@@ -360,7 +361,7 @@ def _checked_by_spark(
 
 
 def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:
-    """Return a table of each rule that compares rows, is broken or was not checked; count the others per table."""
+    """Return a table with each rule that compares rows, is broken or was not checked; count the others per table."""
     table = Table(title="rules")
     table.add_column("table or view")
     table.add_column("rule")

@@ -1,4 +1,4 @@
-"""Results for machines: JUnit XML of any command that judges something, and the facts about its run."""
+"""Results for CI: JUnit XML of the commands that check or compare, and the facts about the run."""
 
 import re
 import time
@@ -54,7 +54,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class RunClock:
-    """The start of a call, and what is known about it from then on."""
+    """The start time and the facts of a call of a command."""
 
     def __init__(self, command: str, name: str | None, engine: str, warehouse: object) -> None:
         """Begin now; `name` is the run's own name, or None for its time."""
@@ -70,21 +70,21 @@ class RunClock:
 
 
 class Case(NamedTuple):
-    """One judgement."""
+    """One result of a check or a comparison."""
 
     suite: str
     """Name of the test suite: a table or view, or the command."""
     name: str
     says: str
-    """The rule as a sentence, or what was compared."""
+    """The rule as a sentence, or the comparison."""
     status: Status
     details: str = ""
-    """Broken rows or differences, or the reason why it was not judged."""
+    """Broken rows or differences, or the reason why there is no result."""
 
 
 @contextmanager
 def reported_failure(clock: RunClock, *, as_json: bool, junit: Path | None) -> Iterator[None]:
-    """Write the results also if the tables cannot be read at all: a CI that finds no result may show the last one."""
+    """Write the results even if the tables cannot be read at all: a CI without a new result may show the last one."""
     try:
         yield
     except UnreadableTable as error:
@@ -98,16 +98,16 @@ def reported_failure(clock: RunClock, *, as_json: bool, junit: Path | None) -> I
 
 
 def write_junit(path: Path, run: Run, cases: Iterable[Case], tables: Sequence[TableLookedAt] = ()) -> None:
-    """Write a file of JUnit XML, with one suite per table and one case per judgement.
+    """Write a file of JUnit XML, with one suite per table and one case per result.
 
     `broken` is a failure, `not_checked` an error, `skipped` is skipped.  The properties of each suite name the run and
-    what was looked at.
+    the checked tables.
 
     Args:
         path: the file; its folder is created.
         run: the call.
-        cases: the judgements; those of a suite follow each other.
-        tables: tables that were looked at.
+        cases: the results; those of one suite are consecutive.
+        tables: the checked tables.
     """
     everything = list(cases)
     about = {"name": f"wakeroll {run.command}", "time": f"{run.seconds:.3f}", **_counts(everything)}

@@ -1,6 +1,7 @@
-"""Names of groups for the completion of a shell: from the brokers that the command line names, or else the tables.
+"""Names of groups for the completion of a shell: from the brokers in the command line, or else from the tables.
 
-A shell waits for the answer at each Tab. So what is not known after a second is left out, and nothing is an error.
+A shell waits for the answer at each Tab. So names that are not found within a second are left out, and errors are
+ignored.
 """
 
 import os
@@ -17,7 +18,7 @@ from wakeroll_pipeline.settings import Settings
 ENOUGH_S = 1.0
 """Longest time for an answer (s)."""
 _NEWEST = 1_000
-"""Records of each partition whose groups are named: a live member appends a heartbeat every few seconds."""
+"""Number of the newest records of each partition that are read: a live member appends a heartbeat every few seconds."""
 _SETTINGS = ("config", "home", "prefix", "keys", "kafka_config", "bootstrap")
 
 
@@ -27,7 +28,7 @@ def is_completing() -> bool:
 
 
 def words_to_complete() -> list[str]:
-    """Return the words behind `wakeroll` on the command line that a shell completes, as far as they are whole."""
+    """Return the complete words after `wakeroll` on the command line that a shell completes."""
     if "COMP_WORDS" in os.environ:  # bash; it has the number of the word at the cursor too
         return os.environ["COMP_WORDS"].split()[1 : int(os.environ.get("COMP_CWORD", "1"))]
     text = os.environ.get("_TYPER_COMPLETE_ARGS", "")  # zsh and fish

@@ -42,7 +42,7 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="Letters to list, the
 By = Annotated[str | None, typer.Option("--by", help="Name of the operator, for the record; default: user@host.")]
 
 _SHOWN_BYTES = 4_096
-"""Bytes of a value that `--show` prints."""
+"""Maximum number of bytes of a value that `--show` prints."""
 _MOST_NUMBERS = 1_000_000
 
 

@@ -68,7 +68,7 @@ def describe(
 
 
 WAITS_MS = 3_600_000
-"""Log time of the ended pulls that are counted (ms)."""
+"""Length of the period of log time whose ended pulls are counted (ms)."""
 
 
 def waits_of(ledger: Ledger, group_id: str, from_ms: int, to_ms: int) -> list[Row]:

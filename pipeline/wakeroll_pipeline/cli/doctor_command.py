@@ -109,7 +109,7 @@ def _writes(place: Place) -> Check:
 
 
 def _asked(name: str, ask: Callable[[], Check]) -> Check:
-    """Run a check; turn a `WakerollError` into its failure."""
+    """Run a check; convert a `WakerollError` to a failed check."""
     try:
         return ask()
     except WakerollError as error:
@@ -175,11 +175,11 @@ def _jobs(settings: Settings) -> Iterator[Check]:
 
 
 def level_check(found: Mapping[str, int], newest: int) -> Check:
-    """Check that the shards are at the newest feature level that the running process knows.
+    """Check that the shards are at the newest feature level of the running process.
 
     Args:
         found: shard -> its level.
-        newest: the newest level that the process knows.
+        newest: the newest level that the process supports.
     """
     if not found:
         return Check("levels", True, f"no shard had a batch yet; the process knows levels up to {newest}", "")
@@ -218,7 +218,7 @@ def _broker(connection: Connection) -> Check:
 
 
 def _login(connection: Connection, settings: Settings) -> Check:
-    """Show the user and the roles whose rights it has on the control topics; a missing role may be intended."""
+    """Show the user and its roles, by its rights on the control topics; a missing role may be intended."""
     cluster = Cluster(connection)
     roles = [role for role in ON_CONTROL_TOPICS if not missing_rights(cluster, connection, role)]
     its = f"it has the rights of {', '.join(roles)}" if roles else "it has the rights of no role"
@@ -260,7 +260,7 @@ def _clock(connection: Connection, keys: Keys) -> Check:
 
 
 def _newer_tick(connection: Connection, keys: Keys, than: NewestTick) -> NewestTick | None:
-    """Return a tick that is appended now; None if there is none within three seconds, so the observer is away."""
+    """Return a tick that is appended now; None if there is none within three seconds: no observer runs."""
     until_s = time.monotonic() + 3
     while time.monotonic() < until_s:
         tick = newest_tick(connection, keys)
@@ -271,7 +271,7 @@ def _newer_tick(connection: Connection, keys: Keys, than: NewestTick) -> NewestT
 
 
 def _wrong_clock(direction: str, offset_ms: int) -> Check:
-    """Return the failure of a clock that differs from that of the brokers, which put the times of records."""
+    """Return the failure of a clock that differs from that of the brokers, which set the times of records."""
     return Check(
         "clock",
         False,

@@ -1,4 +1,4 @@
-"""The JSON answers about groups: the structs of the page, and how old they are."""
+"""The JSON answers about groups: the structs of the page, and their age."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,13 +17,13 @@ from wakeroll_pipeline.live.view_structs import (
 
 
 class Aged(Struct, frozen=True, kw_only=True):
-    """An answer that says how old it is."""
+    """An answer with its age."""
 
     source: Literal["live", "ledger"]
     last_tick_ms: int | None
-    """Time of the newest tick in the shard that is the least current (epoch ms); None if there is none."""
+    """Time of the newest tick in the shard that lags most (epoch ms); None if there is none."""
     tick_age_ms: int | None
-    """Its age by this machine's clock."""
+    """Age of that tick by this machine's clock."""
     notices: Sequence[Notice]
     """Facts about the whole system that a reader of the answer must know."""
 
@@ -40,7 +40,7 @@ class LagAnswer(Aged, frozen=True, kw_only=True):
     queues: Sequence[QueueRow]
     members: Sequence[MemberRow]
     partitions: Sequence[PartitionRow] = ()
-    """Partitions that are cut into slices, whose rows `queues` has."""
+    """Partitions that are cut into slices; the rows of the slices are in `queues`."""
 
 
 class StateAnswer(Aged, frozen=True, kw_only=True):
@@ -65,10 +65,10 @@ class DescribeAnswer(GroupView, frozen=True, kw_only=True):
 
     source: Literal["live", "ledger"]
     last_tick_ms: int | None
-    """Time of the newest tick in the shard that is the least current (epoch ms); None if there is none."""
+    """Time of the newest tick in the shard that lags most (epoch ms); None if there is none."""
     tick_age_ms: int | None
-    """Its age by this machine's clock."""
+    """Age of that tick by this machine's clock."""
     notices: Sequence[Notice]
     """Facts about the whole system that a reader of the answer must know."""
     ended_waits: Sequence[EndedWaits] | UnsetType = UNSET
-    """Missing without `--holds`, and with brokers."""
+    """Ended pulls by reason; missing without `--holds`, and with brokers."""

@@ -34,9 +34,9 @@ SHOWN_FAILURES = 5
 _TABLE_HEAD = 2
 """Lines of a table above its rows: a blank one, and the names of the columns."""
 _LEAST = 2
-"""Lines that the rows of a table need at least: one row, and the number of the others."""
+"""Minimum number of lines for the rows of a table: one row, and the number of the others."""
 _LOW, _LOWEST = 14, 8
-"""With fewer lines for tables, rebalances, and then members, are left out."""
+"""With fewer lines for tables, rebalances are left out; below the second limit, members too."""
 
 
 def groups_screen(view: GroupsView, width: int, height: int | None = None) -> list[Line]:
@@ -54,8 +54,8 @@ def group_screen(view: GroupView, width: int, height: int | None = None, *, is_u
 
     Args:
         view: the group.
-        width: of the terminal, in characters.
-        height: of the terminal, in lines; None: every row is shown.
+        width: width of the terminal, in characters.
+        height: height of the terminal, in lines; None: every row is shown.
         is_unicode: whether the terminal can show arrows and curves.
     """
     now_ms, lines = view.health.as_of_ms, head_lines(view.health, width)
@@ -127,7 +127,7 @@ def _of_member(one: MemberRow, view: GroupView, now_ms: int) -> Iterator[Text]:
 
 
 def section(columns: Sequence[Column], width: int, share: int | None = None, noun: str = "") -> list[Line]:
-    """Return the lines of a table below a blank one, with so many lines of rows; none if there is no room or row."""
+    """Return a blank line and a table with at most this number of lines for rows; nothing without room or rows."""
     table = table_lines(columns, width)
     if share == 0 or not table.rows:
         return []
@@ -150,7 +150,7 @@ def _facts(view: GroupView, is_unicode: bool) -> Iterator[Text]:
 
 
 def _settings(view: GroupView) -> Iterator[Text]:
-    """Yield the lines about what operators have set."""
+    """Yield the lines about settings that operators have changed."""
     if changed := [f"{setting.name} {setting.value}" for setting in view.settings if not setting.is_default]:
         yield plain_text(f"settings: {', '.join(changed)}", "dim")
     for kept in view.kept_out:
@@ -174,7 +174,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _shares(free: int | None, queues: int, members: int, rebalances: int) -> tuple[int | None, int | None, int | None]:
-    """Return how many rows of queues, members and rebalances have room in so many lines; 0: the table is left out.
+    """Return how many rows of queues, members and rebalances fit into a number of lines; 0: the table is left out.
 
     >>> _shares(None, 9, 9, 5), _shares(40, 8, 3, 5), _shares(26, 100, 50, 5), _shares(9, 100, 50, 5)
     ((None, None, None), (8, 3, 5), (11, 6, 3), (3, 2, 0))
@@ -192,7 +192,7 @@ def _shares(free: int | None, queues: int, members: int, rebalances: int) -> tup
 
 
 def _urgency(row: QueueRow) -> tuple[bool, bool, int]:
-    """Return the key by which queues are sorted if not all can be shown: those first that need attention."""
+    """Return the sort key of queues if not all can be shown: queues that need attention come first."""
     return bool(row.owner), not row.releasing, -(row.lag_messages or 0)
 
 

@@ -1,4 +1,4 @@
-"""The columns of tables about groups: each value has one text, in all commands."""
+"""The columns of tables about groups: each value has the same text in all commands."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -207,7 +207,7 @@ def _owner(row: QueueRow) -> Text | str:
 
 
 def rival_text(row: MemberRow) -> str:
-    """Return that another instance wants the name of a member; empty if none does."""
+    """Return a sentence about another instance that wants the name of a member; empty if there is none."""
     return f"instance {row.rival} wants this client id" if row.rival else ""
 
 

@@ -1,7 +1,6 @@
-"""The `groups` command: which groups there are, and which of them need attention."""
+"""The `groups` command: a list of the groups, with those that need attention first."""
 
 import re
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,7 +72,7 @@ def groups(
 
 
 def _answer(model: "LiveModel", query: "GroupsQuery", names: Sequence[str], topic: str, as_json: bool) -> None:
-    view = model.groups_view(time.monotonic())
+    view = model.groups_view()
     known = [one.group_id for one in view.groups]
     for name in names:
         if not re.search(r"[*?\[]", name) and name not in known:

@@ -1,4 +1,4 @@
-"""The `happened` command: what happened in a period, as the page shows it."""
+"""The `happened` command: the events of a period, as the page shows them."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ complain = Console(stderr=True, highlight=False, soft_wrap=True)
 _silent = Console(quiet=True)
 
 _OVERLAP_MS = 3_600_000
-"""Part of the past that is looked at again for events that were decided or recorded late (ms)."""
+"""Part of the past that is read again for events that were decided or recorded late (ms)."""
 _PAUSE_S = 5.0
 """How often the tables are read again (s); `run` appends to them every few seconds."""
 _SLICE_S = 0.2
@@ -97,7 +97,7 @@ def _leave(_number: int) -> NoReturn:
 
 
 class _Tables:
-    """Answers from the tables, in their newest versions at each question."""
+    """Answers from the newest versions of the tables."""
 
     def __init__(
         self, settings: Settings, group_id: str, since: int | None, until: int | None, stop: threading.Event
@@ -114,7 +114,7 @@ class _Tables:
         yield cls(settings, group_id, since, until, stop)
 
     def first(self, *, may_be_empty: bool) -> "Happened":
-        """Return what happened in the period; if events may follow, there need not be any yet."""
+        """Return the events of the period; if more may follow, there need not be any yet."""
         with ledger(self._settings, out, "duckdb", only=SNAPSHOTS) as opened:
             from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
             from wakeroll_pipeline.ledger.shared_ledger import extent_of
@@ -152,7 +152,7 @@ class _Tables:
             return happenings_nearby(opened, from_ms, _END, self._group_id).events
 
     def forget(self, before_ms: int) -> None:
-        """Forget nothing: the tables are on disk."""
+        """Do nothing: the tables are on disk."""
 
     def write_age(self) -> None:
         """Print how old the answer is."""
@@ -196,7 +196,7 @@ class _Live:
             published.close()
 
     def first(self, *, may_be_empty: bool) -> "Happened":
-        """Return what happened in the period; if events may follow, there need not be any yet."""
+        """Return the events of the period; if more may follow, there need not be any yet."""
         from wakeroll_pipeline.questions.happenings import happened
 
         [newest] = self._published.ledger.rows("select max(at_ms) as at_ms from decisions")
@@ -234,7 +234,7 @@ class _Live:
         self._published.forget(before_ms)
 
     def write_age(self) -> None:
-        """Print nothing: the answer is of now."""
+        """Do nothing: the answer is current."""
 
 
 def _follow(
@@ -243,10 +243,10 @@ def _follow(
     stop: threading.Event,
     write: "Callable[[Sequence[Happening], int], None]",
 ) -> None:
-    """Print the events that come after the first answer, each once, until the stop.
+    """Print the events after the first answer, each once, until the stop.
 
-    An event may be decided or recorded later than others with a later log time. So each look begins a while before the
-    newest event.
+    An event may be decided or recorded later than others with a later log time. So each reading begins a while before
+    the newest event.
     """
     written = {(one.shard, one.seq): one.at_ms for one in found.happened.events}
     newest_ms = max(written.values(), default=found.to_ms)

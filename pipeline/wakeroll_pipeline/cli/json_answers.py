@@ -52,7 +52,7 @@ class LetterRow(Struct, frozen=True, kw_only=True):
     error_type: str
     """Type of its exception; empty if there was none."""
     trace_id: str
-    """Empty if there is none."""
+    """Trace id of the message; empty if there is none."""
 
     @classmethod
     def of(cls, letter: Letter) -> "LetterRow":
@@ -72,7 +72,7 @@ class LetterRow(Struct, frozen=True, kw_only=True):
 
 
 class WholeLetter(LetterRow, frozen=True, kw_only=True):
-    """A dead letter with its message; bytes that are no UTF-8 are escaped."""
+    """A dead letter with its message; bytes that are not UTF-8 are escaped."""
 
     key: str | None
     headers: Sequence[tuple[str, str | None]]
@@ -86,7 +86,7 @@ class LettersAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: int | None = None
     """Number of open letters."""
     letters: Sequence[LetterRow] | None = None
-    """The oldest of them, at most `--limit`."""
+    """The oldest open letters, at most `--limit`."""
     letter: WholeLetter | None = None
     """The letter of `--show`."""
     resent: int | None = None
@@ -106,11 +106,11 @@ class RuleRow(Struct, frozen=True, kw_only=True):
     broken: int
     """Number of rows that break the rule."""
     rows: Sequence[Mapping[str, Any]]
-    """The first of them."""
+    """The first rows that break the rule."""
     looked_at: int | None
     """Number of rows that the rule was applied to; None if it compares tables."""
     reason: str
-    """Why it was skipped or not checked; empty if it was checked."""
+    """Reason why the rule was skipped or not checked; empty if it was checked."""
 
 
 class CheckAnswer(Struct, frozen=True, kw_only=True):
@@ -152,7 +152,7 @@ class PlannedRow(Struct, frozen=True, kw_only=True):
     offset: int
     """Offset of the next message to consume after the change."""
     difference: int | None
-    """In messages, negative if it moves back; None if it is not known."""
+    """Change of the offset in messages, negative if it moves back; None if it is not known."""
 
 
 class RecordedRow(Struct, frozen=True, kw_only=True):
@@ -160,7 +160,7 @@ class RecordedRow(Struct, frozen=True, kw_only=True):
 
     queue: Queue
     client_id: str
-    """New owner of the queue, or the client of a broadcasting group; empty if nobody owns it."""
+    """New owner of the queue, or the client of a broadcasting group; empty if the queue has no owner."""
     offset: int
 
 
@@ -187,7 +187,7 @@ class MemberReport(Struct, frozen=True, kw_only=True):
     group_id: str
     client_id: str
     text: str
-    """Its calls at work, with their messages and, unless the application forbids that, their stacks."""
+    """The running calls of its handler, with their messages and, unless the application forbids that, their stacks."""
 
 
 class DeletedOffset(Struct, frozen=True, kw_only=True):
@@ -197,7 +197,7 @@ class DeletedOffset(Struct, frozen=True, kw_only=True):
     client_id: str
     """Client of a broadcasting group; empty for the offset of the group."""
     offset: int
-    """The offset that it was."""
+    """The offset before the deletion."""
 
 
 class DeletedOffsets(Struct, frozen=True, kw_only=True):
@@ -216,11 +216,11 @@ class PlanAnswer(Struct, frozen=True, kw_only=True):
     is_executed: bool
     rows: Sequence[PlannedRow]
     notes: Sequence[str]
-    """Sentences about offsets that differ from what was asked for."""
+    """Sentences about offsets that differ from the requested ones."""
     epoch: int | None
     """Epoch in which the plan was carried out; None if it was not."""
     recorded: Sequence[RecordedRow]
-    """Empty if the plan was not carried out."""
+    """The recorded offsets; empty if the plan was not carried out."""
 
     @classmethod
     def of(cls, plan: ResetPlan, outcome: ResetOutcome | None) -> "PlanAnswer":
@@ -272,13 +272,13 @@ class RepairAnswer(Struct, frozen=True, kw_only=True):
     refused: Sequence[str]
     """Tables that were not repaired: other rows differ from those that were written, and a repair would hide that."""
     on_record: Sequence[str]
-    """Losses that were accepted before, as sentences."""
+    """Losses that were accepted earlier, as sentences."""
     left: int
-    """Rows that cannot be had again, and are not on record as lost."""
+    """Number of rows that cannot be restored and are not recorded as lost."""
 
 
 class FirstDecided(Struct, frozen=True, kw_only=True):
-    """The place in a control topic from which the new number of partitions decides."""
+    """The first record of a control partition that is decided with the new number of partitions."""
 
     topic: str
     partition: int
@@ -289,8 +289,8 @@ class ReshardAnswer(Struct, frozen=True, kw_only=True):
     """The answer of `reshard`."""
 
     partitions: int
-    """The new number, which every process needs now."""
+    """The new number of partitions, which must be set for every process now."""
     positions: Sequence[FirstDecided]
-    """Empty if an earlier attempt has divided the states already."""
+    """The positions per control partition; empty if an earlier attempt has divided the states already."""
     published: int
-    """Decisions about the records before, which no coordinator had applied."""
+    """Number of decisions about earlier records that no coordinator had applied."""

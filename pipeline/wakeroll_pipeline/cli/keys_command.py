@@ -1,4 +1,4 @@
-"""The `keys` commands: they make keys for signed records, and show and change which keys are valid on record."""
+"""The `keys` commands: they make keys for signed records, and show and change the recorded valid keys."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -111,14 +111,14 @@ _ALGORITHM = {True: "Ed25519", False: "HMAC"}
 
 
 class KeyState(Struct, frozen=True, kw_only=True):
-    """A key, as the log and the key file know it."""
+    """A key, as the log and the key file contain it."""
 
     key_id: str
     role: str
     groups: str
     fingerprint: str
     public_key: str
-    """Of an Ed25519 key, in hex; empty for the secret of an HMAC."""
+    """The public key of Ed25519, in hex; empty for the secret of an HMAC."""
     on_record: bool
     """Whether it is valid in every shard."""
     in_file: bool
@@ -126,7 +126,7 @@ class KeyState(Struct, frozen=True, kw_only=True):
 
 @app.callback()
 def keys() -> None:
-    """Make keys for signed records, and decide which are valid."""
+    """Make keys for signed records, and change the valid ones."""
 
 
 @app.command()
@@ -154,7 +154,7 @@ def new(
 def ensure(file: OwnFile, observer: ObserverFile = None, public: PublicFile = None) -> None:
     """Make a file with new keys of an operator and an observer, unless there is one: for the first start of a platform.
 
-    Several processes may do so at once: all of them then have the same files.
+    Several processes may do so at once; afterwards, all of them have the same files.
     """
     _ensure(
         file, [new_key(role, algorithm="ed25519") for role in ROLES], f"with a key of each role: {', '.join(ROLES)}"
@@ -168,7 +168,7 @@ def ensure(file: OwnFile, observer: ObserverFile = None, public: PublicFile = No
 
 @app.command("public")
 def public_keys(file: OwnFile, to: To = None) -> None:
-    """Write the public keys of a file, by which pages, coordinators and commands verify and nobody signs."""
+    """Write the public keys of a file, for pages, coordinators and commands that verify and do not sign."""
     found = [public_half(key) for key in read_keys(file).all]
     if to is None:
         out.print("\n".join(map(entry_of, found)), markup=False, end="")
@@ -183,7 +183,7 @@ def list_keys(
     deployment: BrokerOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Show which keys are valid on record, and which are in the key file."""
+    """Show the recorded valid keys, and the keys in the key file."""
     settings = deployment.settings()
     own = settings.read_keys()
     with live_model(settings, out, _lenient(own)) as model:
@@ -225,13 +225,13 @@ def remove(
     execute: Execute = False,
     by: By = None,
 ) -> None:
-    """Make keys invalid at once, whatever key files have them."""
+    """Make keys invalid at once, even if they are in key files."""
     settings = deployment.settings()
     _change(settings, KeyChange(removed=key_ids, by=by or this_user()), execute=execute)
 
 
 def _ensure(file: Path, keys: Sequence[Key | ClientKey], contents: str) -> None:
-    """Make a file with keys, unless there is one, and tell which."""
+    """Make a file with keys, unless it exists, and print its keys."""
     if create_keys(file, keys):
         out.print(f"made {file} {contents}", markup=False)
     else:
@@ -253,7 +253,7 @@ def _new(role: str, groups: str | None, key_id: str | None, algorithm: Algorithm
 
 
 def _change(settings: Settings, change: KeyChange, *, execute: bool) -> None:
-    """Show what a change would do, and append it to all shards if it is to be executed."""
+    """Show the effect of a change, and append it to all shards if `execute` is set."""
     own = settings.read_keys()
     if execute:
         if settings.keys and (warning := warning_of(settings.keys)):
@@ -293,7 +293,7 @@ def _change(settings: Settings, change: KeyChange, *, execute: bool) -> None:
 def refuse_without(work_folder: Path, added: Sequence[ValidKey]) -> None:
     """Refuse to make a key valid while a coordinator of this home runs that lacks its secret: it would stop.
 
-    Nobody lacks a public key, because the record contains it.
+    No process lacks a public key, because the record contains it.
 
     Raises:
         InvalidUsage: there is such a coordinator; the message names its process and the key.
@@ -308,7 +308,7 @@ def refuse_without(work_folder: Path, added: Sequence[ValidKey]) -> None:
 
 
 def _lenient(own: Keys) -> Keys:
-    """Return keys by which the log can be followed to see the keys on record, though this file lacks some."""
+    """Return keys by which the log can be read to find the recorded keys, even if this file lacks some."""
     return Keys.of(own.by_id.values(), own.clients, may_lack=True)
 
 
@@ -342,7 +342,7 @@ def _signing(own: Keys, valid: Iterable[Mapping[str, ValidKey]]) -> Key:
 
 
 def _states(shards: Iterable[Mapping[str, ValidKey]], own: Keys) -> list[KeyState]:
-    """Return all keys, those on record first."""
+    """Return all keys, recorded ones first."""
     every = list(shards)
     valid = {key: None for its in every for key in its.values()}
     mine = [on_record(key) for key in own.all]

@@ -1,6 +1,5 @@
-"""The `lag` command: how far the groups are behind, in messages and in time."""
+"""The `lag` command: the lag of groups, in messages and in time."""
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,10 +41,10 @@ def lag(
 ) -> None:
     """Show the lag of each group, or of each queue and member of one: messages, waiting time, rates.
 
-    The lag of a queue without a committed offset is known only if it has no messages, or its owner begins at the
-    first one.  A slice of a partition is behind by the messages of all slices above its committed offset; the lag of
-    the partition is that of the slice that is furthest behind.  Lag counts from the newest reported end offset, and
-    with the option --bootstrap from the ends that the brokers report now.
+    The lag of a queue without a committed offset is known only if it has no messages, or its owner begins at the first
+    one. The lag of a slice counts the messages of all slices above its committed offset; the lag of a partition is the
+    largest lag of its slices. Lag is counted from the newest reported end offset, and with the option --bootstrap from
+    the ends that the brokers report now.
     """
     detail: Detail = "summaries" if group is None else "views"
     with group_model(deployment.settings(), out, group, at, detail=detail) as (model, _):
@@ -56,7 +55,7 @@ def lag(
 
 
 def _of_groups(model: "LiveModel", as_json: bool) -> None:
-    view = model.groups_view(time.monotonic())
+    view = model.groups_view()
     groups = sorted((one for one in view.groups if one.queues), key=lambda one: (_largest_first(one), one.group_id))
     if as_json:
         write_document(GroupsAnswer(groups=groups, **provenance(model, view.health)))
@@ -82,5 +81,5 @@ def _of_queues(model: "LiveModel", view: "GroupView", as_json: bool) -> None:
 
 
 def _largest_first(one: "GroupSummary | QueueRow | MemberRow | PartitionRow") -> tuple[bool, int]:
-    """Return the key by which lags are sorted: first those of which nothing is known, then the largest."""
+    """Return the sort key of lags: unknown ones first, then the largest."""
     return one.lag_messages is not None, -(one.lag_messages or 0)

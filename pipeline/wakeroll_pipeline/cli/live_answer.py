@@ -1,13 +1,12 @@
-"""Answers from the state of all groups, which a model holds.
+"""Answers from the state of all groups, which a `live` model follows.
 
-From Kafka, it reads the newest snapshots of the tables, if there are any, then the control topics to their ends; from
-the tables alone, the newest snapshots and the archived records behind them.
+From Kafka, it reads the newest snapshots of the tables, if there are any, then the control topics to their ends. From
+the tables alone, it reads the newest snapshots and the archived records after them.
 """
 
 import gc
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Let Python not search for unreachable objects meanwhile: with 100,000 members, this takes half of the time."""
+    """Switch Python's garbage collection off meanwhile: with 100,000 members, it takes half of the time."""
     is_collecting = gc.isenabled()
     gc.disable()
     try:
@@ -71,7 +70,7 @@ def live_model(settings: Settings, out: Console, keys: Keys | None = None) -> It
     """Provide the state of all groups at the end of the log, and keep following it.
 
     Args:
-        settings: of the deployment; they name the brokers.
+        settings: settings of the deployment, which name the brokers.
         out: shows a spinner while the log is read.
         keys: verify signed records; None: those of the settings.
 
@@ -97,7 +96,7 @@ def group_model(
     """Provide the state of all groups: live if brokers are named, else from the tables, with the ledger.
 
     Args:
-        settings: of the deployment; they name the brokers, or the home.
+        settings: settings of the deployment, which name the brokers or the home.
         out: shows a spinner while the log or the tables are read.
         group_id: the only group of which the model needs a summary and a view; None: it has those of all groups.
         at_ms: the moment in log time (epoch ms), inclusive; None: the end of the log.
@@ -148,7 +147,7 @@ def view_of(model: "LiveModel", group_id: str) -> "GroupView":
     Raises:
         InvalidUsage: there is no such group; the message suggests similar names.
     """
-    view = model.group_view(group_id, time.monotonic())
+    view = model.group_view(group_id)
     if view is None:
         raise InvalidUsage(unknown_group(group_id, model.names()))
     return view
@@ -179,13 +178,13 @@ def of_member(view: "GroupView", client_id: str) -> "GroupView":
 
 
 def _tick_of(model: "LiveModel") -> int | None:
-    """Return the time of the newest tick (epoch ms) in the shard of groups that is the least current; None if none."""
+    """Return the time of the newest tick (epoch ms) in the shard of groups that lags most; None if there is none."""
     ticks = [one.shard.tick_ms for one in model.shards.values() if one.is_of_groups]
     return min((at_ms for at_ms in ticks if at_ms), default=None)
 
 
 def provenance(model: "LiveModel", health: "Health") -> dict[str, Any]:
-    """Return what a JSON answer says about its own age: by this machine's clock, and by the newest tick."""
+    """Return the age of a JSON answer, by this machine's clock and by the newest tick."""
     tick_ms = _tick_of(model)
     age_ms = None if tick_ms is None else max(now_ms() - tick_ms, 0)
     return {"source": health.source, "last_tick_ms": tick_ms, "tick_age_ms": age_ms, "notices": health.notices}

@@ -39,7 +39,7 @@ def up(
 ) -> None:
     """Run the whole system: an embedded broker (unless --bootstrap names one), the observer and both jobs.
 
-    SIGTERM or Ctrl-C, at any moment, stops it in good order, with exit code 0; a second one stops it at once.
+    SIGTERM or Ctrl-C, at any moment, stops it cleanly, with exit code 0; a second one stops it at once.
     """
     from wakeroll_pipeline.local.local_page import local_page
     from wakeroll_pipeline.local.local_system import Stopped, local_system
@@ -98,7 +98,7 @@ def demo(
 
 
 def _require_jars(settings: Settings) -> None:
-    """Report missing JARs here, all at once, not in the log of a process that is started.
+    """Report all missing JARs here at once, instead of in the log of a process that is started.
 
     Raises:
         JarsMissing: at least one JAR is missing.

@@ -44,8 +44,9 @@ def maintain(
 ) -> None:
     """Delete what is old in tables, marts, Data Docs and checkpoints, and combine small files; `run` may be stopped.
 
-    Beside a `run`, which looks after the tables itself, these are skipped; beside another `maintain`, everything is.
-    The exit code is 1 if a step failed, and 3 if a table cannot be read; the next call repeats such a step.
+    While a `run` is active, which maintains the tables itself, tables are skipped; during another `maintain`,
+    everything is skipped. The exit code is 1 if a step failed, and 3 if a table cannot be read; the next call repeats
+    such a step.
     """
     try:
         from wakeroll_pipeline.jobs.maintain import maintain as carry_out
@@ -96,7 +97,7 @@ def _forget_results(folder: Path, before_ms: int) -> None:
 
 
 def _code_of(done: "Report", warehouse: Place) -> int:
-    """Return the exit code; that of a table that cannot be read differs from that of another failure."""
+    """Return the exit code; a table that cannot be read has another one than other failures."""
     from wakeroll_pipeline.ledger.table_damage import damage_behind
 
     if not done.failures:

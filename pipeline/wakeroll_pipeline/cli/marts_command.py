@@ -109,9 +109,9 @@ def marts(
     given = _variables(variables)
     if project is not None and not (project / "dbt_project.yml").is_file():
         raise InvalidUsage(f"--project {project} has no dbt_project.yml; it must be the folder of a dbt project")
-    ensure_dbt(engine or "duckdb")
     settings = deployment.settings()
     warehouse = warehouse_of(settings)
+    ensure_dbt(engine or "duckdb")
     chosen = engine or engine_for(settings)
     ensure_dbt(chosen)
     options = [*_repeated("--select", select), *_repeated("--exclude", exclude), *(dbt_options or [])]
@@ -165,7 +165,7 @@ def _variables(text: str | None) -> Mapping[str, Any]:
     """Return the variables of `--vars`.
 
     Raises:
-        InvalidUsage: the text is no JSON object.
+        InvalidUsage: the text is not a JSON object.
     """
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, Any])

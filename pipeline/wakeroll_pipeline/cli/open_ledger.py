@@ -1,6 +1,6 @@
 """The ledger of a home, and Spark sessions, for the commands that need them.
 
-DuckDB, deltalake and PySpark are imported in the functions that need them: a help text does not wait for them.
+DuckDB, deltalake and PySpark are imported in the functions that need them, so that a help text is shown at once.
 """
 
 import os
@@ -78,8 +78,8 @@ def ledger(
         version: a table and its Delta version; the other tables are read as of the same moment.  None: the newest.
         at_ms: moment as of which all tables are read (epoch ms); None: the newest versions.
         only: as for `wakeroll_pipeline.ledger.duck_ledger.open_ledger`. Then DuckDB is the engine unless one is named,
-            because the question reads a part of the tables.
-        needs: returns the size of the files that the question reads (bytes); None: it reads all. It is called if all
+            because the query reads a part of the tables.
+        needs: returns the size of the files that the query reads (bytes); None: it reads all. It is called if all files
             together are so large that Spark would read them.
 
     Raises:
@@ -119,10 +119,10 @@ _SECONDS_PER_GIB = 40
 
 
 def announce(rows: int, us_per_row: float, processes: int = 1) -> None:
-    """Say on standard error how long a question about all rows will take, if that is a minute or more.
+    """Print on standard error how long a query of all rows will take, if that is a minute or more.
 
     Args:
-        rows: number of rows that the question reads.
+        rows: number of rows that the query reads.
         us_per_row: its CPU time per row (µs).
         processes: number of processes that share the work.
     """
@@ -137,10 +137,10 @@ _LONG_S = 60
 
 
 def engine_for(settings: Settings) -> Engine:
-    """Return the engine for the tables of a home: Spark, if they are large; then say so, and how long it will take.
+    """Return the engine for the tables of a home: Spark if they are large; then print that, with an estimated time.
 
-    For `marts`, which needs it before dbt opens the tables; `ledger` finds it by itself. `check` and `replay` have
-    bounded memory in DuckDB, so they use Spark only if it is named.
+    It is for `marts`, which needs the engine before dbt opens the tables; `ledger` chooses it by itself. `check` and
+    `replay` have bounded memory in DuckDB, so they use Spark only if it is named.
 
     Raises:
         InvalidUsage: there are no tables; or they are large, and Spark is not installed.
@@ -159,7 +159,7 @@ def engine_for(settings: Settings) -> Engine:
 
 
 def _engine_of(size: int, warehouse: Place, needs: Callable[[], int] | None = None) -> Engine:
-    """Return the engine for tables with so many bytes of files, of which a question needs some: see `engine_for`."""
+    """Return the engine for tables with files of this size, of which a query needs some: see `engine_for`."""
     if size <= LARGEST_BYTES or (needs is not None and needs() <= LARGEST_BYTES):
         return "duckdb"
     gib = size / 2**30
@@ -176,7 +176,7 @@ def _engine_of(size: int, warehouse: Place, needs: Callable[[], int] | None = No
 
 @contextmanager
 def reading(warehouse: Place) -> Iterator[None]:
-    """Report tables that cannot be read in one sentence, whatever the engine says about them.
+    """Report tables that cannot be read in one sentence, in place of the engine's own error.
 
     Raises:
         UnreadableTable: the block failed because a table, or the store that has it, cannot be read.

@@ -33,15 +33,15 @@ def of_deployment(name: str, metavar: str, text: str) -> Any:
     """Return the option of a setting of the deployment; help texts list these options under a heading of their own.
 
     Args:
-        name: of the option, such as ``--home``.
-        metavar: stands for its value in a help text.
-        text: what it sets, with its default.
+        name: name of the option, such as ``--home``.
+        metavar: placeholder of its value in a help text.
+        text: meaning of the option, with its default.
     """
     return typer.Option(name, metavar=metavar, help=text, show_default=False, rich_help_panel="Deployment")
 
 
 def of_brokers(text: str) -> Any:
-    """Return the option that names the brokers; `text` says what for, and what is the default."""
+    """Return the option that names the brokers; `text` contains their use and the default."""
     return of_deployment("--bootstrap", "HOST:PORT,...", text)
 
 
@@ -97,7 +97,7 @@ MetricsAddress = Annotated[
 
 
 class ConfigOptions(Struct, frozen=True, kw_only=True):
-    """The option of a command that needs settings only.  In a help text, the last field stands first."""
+    """The option of a command that needs settings only. In a help text, the last field comes first."""
 
     looks_for_run: ClassVar[bool] = True
     """Whether to take the brokers of the `run` that is active in the home, if neither options nor environment nor file
@@ -204,7 +204,7 @@ class ServiceOptions(BrokerOptions, frozen=True, kw_only=True):
     def settings(self, **given: Any) -> Settings:
         """Return the settings as `ConfigOptions.settings` does; from now on, this process logs in their format.
 
-        An error in another setting is logged in the format that the option or the environment names.
+        An error in another setting is logged in the format of the option or the environment.
         """
         self.begin_log()
         settings = super().settings(**given)
@@ -213,7 +213,7 @@ class ServiceOptions(BrokerOptions, frozen=True, kw_only=True):
         return settings
 
     def begin_log(self) -> None:
-        """Log in the format that the option or the environment names."""
+        """Log in the format of the option or the environment."""
         if (self.log_format or os.environ.get(f"{PREFIX}LOG_FORMAT")) == "json":
             log_as_json()
 
@@ -269,7 +269,7 @@ GroupOption = Annotated[
 
 
 def moment(text: str) -> int:
-    """Return the time of an option (epoch ms); of one that counts back from now, say which moment it is, with its zone.
+    """Return the time of an option (epoch ms); if it counts back from now, print the resulting moment with its zone.
 
     Raises:
         InvalidUsage: the text is not a time.
@@ -281,7 +281,7 @@ def moment(text: str) -> int:
 
 
 def time_before(text: str) -> int:
-    """Return the time that is so long before now (epoch ms), of a text like 2h, or PT2H as Kafka's tools write it.
+    """Return the present time minus a duration (epoch ms); the text is like 2h, or PT2H as in Kafka's tools.
 
     Raises:
         InvalidUsage: the text is not a duration.
@@ -303,8 +303,8 @@ def time_option(name: str, text: str) -> Any:
     """Return an option with a time, which the command receives in epoch ms.
 
     Args:
-        name: of the option, such as ``--at``.
-        text: what the time means, with its default, if any.
+        name: name of the option, such as ``--at``.
+        text: meaning of the time, with its default, if any.
     """
     forms = "TIME is 20m ago (or -20m), 2026-07-01T03:00:00Z, another zone such as +02:00, or epoch ms."
     return typer.Option(name, metavar="TIME", parser=moment, help=f"{text} {forms}", show_default=False)
@@ -319,7 +319,7 @@ TablesAt = Annotated[
         "Read the tables as they were at this time, at most keep_versions_ms (one hour) ago; default: now.",
     ),
 ]
-"""Moment in the commit times of the Delta versions. It can be any moment whose versions are still kept."""
+"""Moment in the commit times of the Delta versions. It can be any moment whose versions still exist."""
 
 
 EngineName = Annotated[

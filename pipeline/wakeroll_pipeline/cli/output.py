@@ -24,7 +24,7 @@ from wakeroll_pipeline.ledger.ledger import Row
 _UNLIMITED = 10_000
 """Line width (characters) of a pipe or a file."""
 _NAMED = 20
-"""Names of groups in the error about an unknown one."""
+"""Maximum number of groups that the error about an unknown one names."""
 
 
 class Output(Console):
@@ -49,7 +49,7 @@ out = Output(highlight=False)
 
 
 def first_of(names: Sequence[str]) -> str:
-    """Return the first names of groups as text, and how many more there are."""
+    """Return the first names of groups as text, and the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED]) or 'none yet'}{more}"
 

@@ -11,9 +11,9 @@ out = Output(highlight=False)
 def pause(
     deployment: BrokerOptions, group: GroupName, reason: Reason = "", by: By = None, as_json: AsJson = False
 ) -> None:
-    """Pause a group: its members keep their queues, and hand out no message until `resume`.
+    """Pause a group: its members keep their queues, and deliver no message until `resume`.
 
-    Calls of handlers that are at work go on.  It needs feature level 4.
+    Running calls of handlers go on. It needs feature level 4.
     """
     with admin_of(deployment.settings(), signs=True) as admin, awaited(out):
         detail = admin.pause(group, reason=reason, by=by)
@@ -23,7 +23,7 @@ def pause(
 def resume(
     deployment: BrokerOptions, group: GroupName, reason: Reason = "", by: By = None, as_json: AsJson = False
 ) -> None:
-    """Let the members of a paused group hand out messages again.  It needs feature level 4."""
+    """Let the members of a paused group deliver messages again. It needs feature level 4."""
     with admin_of(deployment.settings(), signs=True) as admin, awaited(out):
         detail = admin.resume(group, reason=reason, by=by)
     _answer(group, detail, as_json, is_paused=False)

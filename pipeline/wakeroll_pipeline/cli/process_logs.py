@@ -1,4 +1,4 @@
-"""Logs of a process: as text, or one JSON object per line on standard error, also for what libraries write there."""
+"""Logs of a process: as text, or one JSON object per line on standard error, including lines of libraries."""
 
 import atexit
 import logging
@@ -18,7 +18,7 @@ from rich.console import Console
 from wakeroll.epoch_ms import EpochMs, now_ms
 
 _USUAL = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
-"""Attributes of every log record; further ones are the fields that a call names in `extra`."""
+"""Attributes of every log record; all others are fields of `extra`."""
 _LIBRDKAFKA = re.compile(r"%(?P<severity>[0-7])\|[\d.]+\|(?P<message>.*)")
 """A log line of Kafka's client: severity as in syslog, time (s), facility, client, text."""
 _SEVERITIES = ("CRITICAL", "CRITICAL", "CRITICAL", "ERROR", "WARNING", "INFO", "INFO", "DEBUG")
@@ -30,7 +30,7 @@ _LAST_LINES_S = 0.2
 class TextFormatter(logging.Formatter):
     """Formats a record as one line: time of day, level, logger, message; further lines of it are indented.
 
-    Names and texts of clients cannot look like a record of their own: control characters are written as escapes.
+    Control characters are escaped, so that names and texts of clients cannot look like separate records.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats a record as one JSON object: time (RFC 3339, UTC), level, logger, message, the fields of `extra`.
 
-    A traceback is the field `exception`. A value that has no form in JSON is its text.
+    A traceback is the field `exception`. A value without a form in JSON is converted to text.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -58,12 +58,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def line_of(at_ms: int, level: str, logger: str, message: str, fields: Mapping[str, Any] | None = None) -> str:
-    """Return one line; the names of the first four fields are never those of further ones.
+    """Return one line; further fields never have the names of the first four.
 
     Args:
-        at_ms: when it was logged, epoch milliseconds.
-        level: level in Python's words, such as WARNING.
-        logger: what logged it.
+        at_ms: time of the record, epoch milliseconds.
+        level: Python's name of the level, such as WARNING.
+        logger: name of the logger.
         message: one sentence.
         fields: further fields.
     """
@@ -72,7 +72,7 @@ def line_of(at_ms: int, level: str, logger: str, message: str, fields: Mapping[s
 
 
 def record_of(line: str, at_ms: int) -> str:
-    """Return a line of another library as a record; a line that is a JSON object stays as it is.
+    """Return a line of another library as a record; a line that is a JSON object is returned unchanged.
 
     >>> record_of("%4|1700000000.1|FAIL|rdkafka#producer-1| broker down", 0)
     '{"time":"1970-01-01T00:00:00.000Z","level":"WARNING","logger":"librdkafka","message":"FAIL|rdkafka#producer-1| broker down"}'
@@ -100,7 +100,7 @@ class StandardError(threading.Thread):
         super().__init__(name="standard-error", daemon=True)
         sys.stderr.flush()
         self.real = os.dup(2)
-        """Number of the file that standard error was."""
+        """File descriptor of the original standard error."""
         self._pipe, into = os.pipe()
         os.dup2(into, 2)
         os.close(into)
@@ -129,7 +129,7 @@ class StandardError(threading.Thread):
 
 
 def log_as_json() -> None:
-    """Write all logs of this process as JSON from now on, and unexpected errors and warnings too; once is enough."""
+    """Write all logs of this process as JSON from now on, including unexpected errors and warnings; call it once."""
     if is_json():
         return
     pump = StandardError()

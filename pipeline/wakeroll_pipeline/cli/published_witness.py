@@ -1,4 +1,4 @@
-"""The part of `check` that asks Kafka which lines of the chains the recorder has published."""
+"""The part of `check` that reads in Kafka which lines of the hash chains the recorder has published."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Witness:
-    """The published lines as of its creation, and the result of their rule."""
+    """The published lines at the creation of this object, and the result of their rule."""
 
     def __init__(self, settings: Settings | None) -> None:
-        """Read the records at the brokers of a deployment; None: nobody has asked, and there is no result.
+        """Read the records at the brokers of a deployment; None: no brokers are named, and there is no result.
 
-        If no broker answers, or if they deny it, the result says so.
+        If no broker answers, or if they deny the right, the result contains that.
         """
         self._settings = settings
         self._published: Sequence[Published] | None = None
@@ -35,7 +35,7 @@ class Witness:
             self._problem = str(error)
 
     def added_to(self, outcomes: "Sequence[RuleResult]") -> "Sequence[RuleResult]":
-        """Return the results of the other rules with that of the published lines, behind those that compare rows."""
+        """Return the results of the other rules with that of the published lines, after those that compare rows."""
         if self._settings is None:
             return outcomes
         from wakeroll_pipeline.questions.quality.published_check import RULE, check_published, sentence_of
@@ -50,6 +50,6 @@ class Witness:
         return inserted(outcomes, result)
 
     def print_to(self, out: Output) -> None:
-        """Print what the published lines show."""
+        """Print the result of the published lines."""
         if self.sentence:
             out.print(self.sentence, soft_wrap=True, markup=False)

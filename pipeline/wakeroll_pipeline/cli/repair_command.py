@@ -1,4 +1,4 @@
-"""The `repair` command: rows that are missing or wrong in the tables are made again from those that are left."""
+"""The `repair` command: missing and wrong rows of the tables are restored from other rows, or from Kafka."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -43,7 +43,7 @@ def repair(
     With --bootstrap, events and decisions come from Kafka as far as its log has them. Other decisions and snapshots
     come from a replay of events, assignments and offsets from decisions, daily facts from the rows of their day. Rows
     that cannot be had again can be recorded as lost. The exit code is 1 if the plan was not carried out, or rows are
-    lost and that is not on record. With --json nothing is asked: without --yes, the plan is only printed.
+    lost and that is not recorded. With --json, the command does not prompt: without --yes, the plan is only printed.
     """
     try:
         from wakeroll_pipeline.jobs.repair import repair as carry_out
@@ -98,7 +98,7 @@ def _answer(done: "Repaired", exit_code: int, left: int, *, is_executed: bool) -
 
 
 def _write_done(done: "Repaired", left: int) -> None:
-    """Print what a repair has changed, and what is left."""
+    """Print the changes of a repair, and the remaining losses."""
     for change in done.changes:
         out.print(f"{change.table.name}: {len(change.deleted)} keys deleted, {len(change.appended)} rows appended")
     if done.days:

@@ -60,8 +60,9 @@ def replay(
 ) -> None:
     """Decide again from the archived log, and compare with the recorded decisions byte for byte.
 
-    The state is compared with each snapshot on the way. The exit code is 1 if a decision or a snapshot differs, and 3
-    if none does but some decisions cannot be compared, and no operator has accepted that (see `wakeroll repair`).
+    The state is compared with each snapshot that the replay passes. The exit code is 1 if a decision or a snapshot
+    differs. It is 3 if nothing differs, but some decisions cannot be compared and no operator has accepted that (see
+    `wakeroll repair`).
     """
     from wakeroll_pipeline.ledger.period import Period
 

@@ -1,4 +1,4 @@
-"""The target of `reset-offsets`, as the options name it."""
+"""The target of `reset-offsets`, from the options of the command."""
 
 import csv
 from collections.abc import Callable
@@ -26,15 +26,15 @@ class Targets(Struct, frozen=True, kw_only=True):
     to_current: bool
     to_offset: int | None
     to_time: int | None
-    """Epoch ms."""
+    """The time, epoch ms."""
     by_duration: int | None
-    """Epoch ms, that long before now."""
+    """The present time minus the duration, epoch ms."""
     shift_by: int | None
     from_file: Path | None
     like: str | None
 
     def plan_for(self, group_id: str, topic: str | None, queue: Queue | None) -> Plan:
-        """Return what makes the plan for a group.
+        """Return the function that makes the plan for a group.
 
         Raises:
             InvalidUsage: not exactly one target is named, or the file cannot be read.
@@ -70,7 +70,7 @@ class Targets(Struct, frozen=True, kw_only=True):
 
 
 def read_offsets(path: Path) -> dict[Queue, int]:
-    """Return queue -> offset of a file of CSV, with topic, partition and offset in each line, as Kafka's tool reads it.
+    """Return queue -> offset from a CSV file with topic, partition and offset in each line, the format of Kafka's tool.
 
     Raises:
         InvalidUsage: the file cannot be read, or a line is not valid; the message names the first one.

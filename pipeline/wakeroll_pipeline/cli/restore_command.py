@@ -1,4 +1,4 @@
-"""The `restore` command: the next `run` starts from the snapshots."""
+"""The `restore` command: it prepares the next `run` to start from the snapshots."""
 
 from typing import Annotated
 

@@ -45,9 +45,7 @@ MirrorOffsets = Annotated[
         help="Copy the committed offsets of the groups with matching names to Kafka's own groups; default: of none.",
     ),
 ]
-TopicNames = Annotated[
-    list[str], typer.Argument(metavar="TOPIC...", help="Topics of messages; not the control topics.")
-]
+TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics of messages; not the control topics.")]
 
 
 def run(
@@ -118,10 +116,11 @@ Listen = Annotated[
 
 
 def last_will(listen: Listen = LISTEN) -> None:
-    """Speak for consumers whose process has ended: commit what they had processed, and free their queues at once.
+    """Act for consumers whose process has ended: commit their processed messages, and free their queues at once.
 
-    A consumer starts such a process for itself. It cannot if it is process 1 of a container, because all others end
-    with that: run this command in a container beside it, with a folder that both see. See docs/last-will.md. An
-    image that has only the SDK has the same as `python -m wakeroll.last_will`.
+    Usually a consumer starts such a process itself. It cannot if it is process 1 of a container, because all other
+    processes of a container end with it. Then run this command in a second container, with a folder that both
+    containers share. See docs/last-will.md. In an image with only the SDK, the command is `python -m
+    wakeroll.last_will`.
     """
     listen_at("--listen", listen)

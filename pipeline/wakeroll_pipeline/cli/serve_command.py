@@ -176,10 +176,10 @@ def serve(
 
 
 def _named(options: ServiceOptions, deployments: Sequence[str]) -> dict[str, Settings]:
-    """Return name -> settings of several deployments, and log in the format that the options name.
+    """Return name -> settings of several deployments, and log in the format of the options.
 
     Raises:
-        InvalidUsage: an option is that of a single deployment, or a name or a file is not valid.
+        InvalidUsage: an option is only for a single deployment, or a name or a file is not valid.
     """
     from wakeroll_pipeline.serve.site_paths import DEPLOYMENT
 
@@ -210,7 +210,7 @@ def _named(options: ServiceOptions, deployments: Sequence[str]) -> dict[str, Set
 
 
 def refuse_unusable_port(port: int) -> None:
-    """Check that a page can be served on this port of this machine, before the work that is to be shown.
+    """Check that a page can be served on this port of this machine, before other work begins.
 
     Raises:
         InvalidUsage: the port is in use, or a package is missing.

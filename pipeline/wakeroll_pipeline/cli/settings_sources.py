@@ -29,7 +29,7 @@ _NOT_ABOVE = (
     ("max_lives_per_queue", "max_lives_per_shard"),
     ("max_filters_per_queue", "max_filters_per_shard"),
 )
-"""Pairs of limits; the first must not be above the second, because it counts a part of it."""
+"""Pairs of limits; the first must not be above the second, because the second includes it."""
 
 
 def load(environment: Mapping[str, str], file: Path | None = None, **given: Any) -> Settings:

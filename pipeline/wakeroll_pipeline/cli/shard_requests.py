@@ -1,4 +1,4 @@
-"""Requests of an operator to whole shards. No decision answers them: the log shows when they have taken effect."""
+"""Requests of an operator to whole shards. No decision confirms them: a shard's state shows their effect."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,8 @@ def carry_out(
         key: the operator key that signs.
         event: the event.
         places: the partitions.
-        late: returns the partitions in whose shards the event has no effect yet; those without a record do not matter.
+        late: returns the partitions in whose shards the event has no effect yet; partitions without a record are
+            ignored.
         out: shows a spinner meanwhile.
 
     Returns:

@@ -29,7 +29,7 @@ def ask_duckdb(ledger: DuckLedger, question: str, limit: int, known: Sequence[st
         known: names of the existing tables and views, for the error about an unknown one.
 
     Raises:
-        InvalidUsage: the statement is no query, or DuckDB rejects it; the message gives the reason.
+        InvalidUsage: the statement is not a query, or DuckDB rejects it; the message gives the reason.
         UnreadableTable: it reads a table that cannot be read.
     """
     described = _DESCRIBE.fullmatch(question)
@@ -50,7 +50,7 @@ def ask_duckdb(ledger: DuckLedger, question: str, limit: int, known: Sequence[st
 
 
 def _query_in(question: str) -> duckdb.Statement:
-    """Return the statement, before anything has run.
+    """Return the statement; nothing is executed.
 
     Raises:
         InvalidUsage: it is not a single statement that only reads.
@@ -69,7 +69,7 @@ def _query_in(question: str) -> duckdb.Statement:
 
 
 def _why(error: duckdb.Error, known: Sequence[str]) -> str:
-    """Return DuckDB's reason as one sentence with the place of the mistake."""
+    """Return DuckDB's error as one sentence with the place of the mistake."""
     text = str(error)
     unknown = re.match(r"Catalog Error: Table with name \"?([^\s\"]+)\"? does not exist", text)
     if unknown:

@@ -24,7 +24,7 @@ def ask_spark(spark: "SparkSession", question: str, limit: int, known: list[str]
         known: names of the existing tables and views, for the error about an unknown one.
 
     Raises:
-        InvalidUsage: the statement is no query, or Spark rejects it; the message gives the reason.
+        InvalidUsage: the statement is not a query, or Spark rejects it; the message gives the reason.
     """
     # PySpark would log the plan and a stack trace of every failed statement; the error sentence is enough.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -39,11 +39,11 @@ def ask_spark(spark: "SparkSession", question: str, limit: int, known: list[str]
 
 
 def _ensure_it_reads(spark: "SparkSession", question: str) -> None:
-    """Reject a statement that is no query before `spark.sql` runs it: Spark executes commands immediately.
+    """Reject a statement that is not a query before `spark.sql` runs it: Spark executes commands immediately.
 
     Raises:
-        InvalidUsage: the statement is no query.
-        ParseException: the text is no statement.
+        InvalidUsage: the statement is not a query.
+        ParseException: the text is not a statement.
     """
     # PySpark has no public function that parses a statement and does not run it.
     parser: Any = spark._jsparkSession.sessionState().sqlParser()
@@ -59,7 +59,7 @@ def _ensure_it_reads(spark: "SparkSession", question: str) -> None:
 
 
 def _why(error: PySparkException, known: list[str]) -> str:
-    """Return Spark's reason as one sentence, without its error code, its plan and its stack trace.
+    """Return Spark's error as one sentence, without its error code, its plan and its stack trace.
 
     Raises:
         PySparkException: the error is not about the statement, but may come from a damaged file.
@@ -80,7 +80,7 @@ def _why(error: PySparkException, known: list[str]) -> str:
 
 
 _OF_FILES = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "DELTA_")
-"""Beginnings of the conditions that damaged files lead to."""
+"""Prefixes of the error conditions that damaged files cause."""
 
 _LOOKS = re.compile(r"\s*(describe|desc|show|explain)\b", re.IGNORECASE)
-"""First words of the statements that are no queries but only read."""
+"""First words of statements that only read although they are not queries."""

@@ -1,4 +1,4 @@
-"""Checks of `doctor` for what stops a start on this machine: folders, their disks, the temporary folder, memory."""
+"""Checks of `doctor` for conditions that prevent a start on this machine: folders, disks, temporary folders, memory."""
 
 import os
 import re
@@ -15,9 +15,10 @@ _JVM_TEMPORARY = re.compile(r"-Djava\.io\.tmpdir=(\S+)")
 LEAST_FREE = 0.1
 """Free share of a file system below which it counts as full; the alert `WakerollDiskSpace` has the same."""
 ENOUGH_BYTES = 20e9
-"""Free space that is enough for a start, however small its share of a large file system is."""
+"""Free space that is enough for a start, even if it is a small share of a large file system."""
 BESIDE_HEAP_MIB = 1_024
-"""Memory of `run` beside the heap of its JVM (MiB): the rest of the JVM, the driver in Python, and its workers."""
+"""Memory of `run` in addition to the heap of its JVM (MiB): the rest of the JVM, the driver in Python, and its
+workers."""
 
 
 def start_checks(settings: Settings) -> Iterator[Check]:
@@ -112,5 +113,5 @@ def _limit(driver_memory: str) -> Check:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
+    """Return the folder, or its nearest existing parent."""
     return next(one for one in (folder, *folder.parents) if one.exists())

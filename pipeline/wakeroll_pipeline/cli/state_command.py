@@ -1,6 +1,5 @@
-"""The `state` command: what the coordinator knows, with details that no table has."""
+"""The `state` command: the coordinator's state, with details that no table has."""
 
-import time
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -28,7 +27,7 @@ def state(
     With --bootstrap, the log is read from Kafka, to its end; without, from the tables.
     """
     with group_model(deployment.settings(), out, at_ms=at, detail="states") as (model, _):
-        states, health = model.states(), model.health(time.monotonic())
+        states, health = model.states(), model.health()
         shards = sum(one.is_of_groups for one in model.shards.values())
     if as_json:
         write_document(StateAnswer(groups=states, **provenance(model, health)))
@@ -48,7 +47,7 @@ def _columns(states: Sequence[GroupState], now_ms: int) -> list[Column]:
 
 
 _LAGS = ("lag", "caught up in")
-"""Columns that are left out: the lags are not followed moment by moment, and `lag` shows them."""
+"""Columns that are left out: this command does not follow the lag over time, and `lag` shows it."""
 
 
 def _of_groups(name: str, groups: Sequence[GroupState]) -> list[Column]:

@@ -46,7 +46,7 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> list[Text]:
-    """Return the lines of a text from a record; other control characters are shown as they are written."""
+    """Return the lines of a text from a record; other control characters are shown as escapes."""
     return [plain_text(line) for line in text.splitlines()]
 
 
@@ -56,7 +56,7 @@ def plain_text(text: str, style: str = "") -> Text:
 
 
 def verdict_text(verdict: Kind) -> Text:
-    """Return the name of a verdict, in its colour."""
+    """Return the name of a verdict, in the verdict's colour."""
     return Text(LABELS.get(verdict, verdict), STYLES[verdict])
 
 

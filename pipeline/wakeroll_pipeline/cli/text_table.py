@@ -13,11 +13,11 @@ from wakeroll_pipeline.cli.styled_text import plain, plain_text
 from wakeroll_pipeline.live.view_text import UNKNOWN
 
 _LEAST_REASON = 30
-"""Width (characters) that a sentence needs beside the other columns; with less, each row has several lines."""
+"""Minimum width (characters) of a sentence beside the other columns; with less, each row has several lines."""
 _INDENT = "    "
 _GAP = "  "
 _MOST_STYLED = 1_000
-"""Rows of a table with colours, at most: Rich needs 60 us per cell."""
+"""Maximum number of rows of a table with colours: Rich needs 60 us per cell."""
 
 Cell = str | Text
 Line = str | Text
@@ -33,7 +33,7 @@ class Column(Struct, frozen=True):
     rank: int = 0
     """With too little room, the columns with the highest rank are left out first; those of rank 0 never are."""
     is_sentence: bool = False
-    """Whether the cells may be cut, or wrapped below the others; at most one column, the last one."""
+    """Whether the cells may be cut, or wrapped below the others; only the last column may have this."""
 
 
 class Lines(NamedTuple):
@@ -56,8 +56,8 @@ class Lines(NamedTuple):
 def table_lines(columns: Sequence[Column], width: int) -> Lines:
     """Return the lines of a table that fit a width (characters).
 
-    A sentence is cut first, then columns are left out. If even those of rank 0 have no room beside each other, or a
-    sentence has too little, each row has several lines.
+    A sentence is cut first, then columns are left out. If even the columns of rank 0 do not fit beside each other, or
+    the sentence has too little room, each row has several lines.
     """
     shown = [one for one in columns if one.cells]
     if not shown:
@@ -83,7 +83,7 @@ def table_lines(columns: Sequence[Column], width: int) -> Lines:
 
 
 def write_lines(out: Console, lines: Iterable[Line]) -> None:
-    """Print lines as they are, with colours if it is a terminal and there are not too many."""
+    """Print lines without wrapping, with colours in a terminal unless there are too many."""
     known = list(lines)
     if not out.is_terminal or len(known) > _MOST_STYLED:
         out.file.write("".join(f"{line}\n" for line in known))

@@ -57,7 +57,7 @@ def upgrade(
 ) -> None:
     """Show the feature level of each shard; with --execute, raise it: first install this release for all processes.
 
-    A level changes how shards decide, from a position of the log on. It never goes down.
+    A level changes the decisions of shards, from a position of the log on. It never decreases.
     """
     if level > OFFERED:
         raise InvalidUsage(f"--level is {level}, but this release offers levels {FIRST} to {OFFERED}")
@@ -87,7 +87,7 @@ def upgrade(
 
 
 def refuse_older(work_folder: Path, level: int) -> None:
-    """Refuse to raise the level while a coordinator of this home runs that does not know it.
+    """Refuse to raise the level while a coordinator of this home runs that does not support it.
 
     Raises:
         InvalidUsage: there is such a coordinator; the message names its process.
@@ -101,7 +101,7 @@ def refuse_older(work_folder: Path, level: int) -> None:
 
 
 def _levels(model: "LiveModel", work_folder: Path) -> list[ShardLevel]:
-    """Return the level of each shard, as the log and the running coordinators show it."""
+    """Return the level of each shard, from the log and the running coordinators."""
     reported: dict[str, int] = {}
     for status in running(work_folder).values():
         reported |= {shard: max(level, reported.get(shard, 0)) for shard, level in status.shard_levels.items()}
@@ -148,7 +148,7 @@ def _table(found: list[ShardLevel]) -> Table:
 
 
 def _sentence(found: list[ShardLevel], level: int, offsets: dict[ControlPartition, int]) -> str:
-    """Return what was done, or what can be done."""
+    """Return a sentence about the change, or about the possible change."""
     if offsets:
         return f"raised to level {level} from these offsets on: {text_of(offsets)}"
     lowest = min((one.level for one in found), default=level)

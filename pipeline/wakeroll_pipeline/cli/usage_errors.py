@@ -40,6 +40,12 @@ def _as_one_line() -> Iterator[None]:
 
 def _sentence(message: str, context: Any) -> str:
     text = " ".join(message.split()).rstrip(".")
+    # The words of pydantic, by which Typer reads values.
+    text = (
+        text.replace(": Value error, ", ": ")
+        .replace(": Input should be ", ": it must be ")
+        .partition(", unable to ")[0]
+    )
     if context is None:
         return text
     if text.startswith("Missing argument"):

@@ -1,4 +1,4 @@
-"""The `users` commands: who may log in to the page."""
+"""The `users` commands: the users who may log in to the page."""
 
 import sys
 from pathlib import Path
@@ -81,7 +81,7 @@ def add(
 
 @app.command()
 def grant(name: UserName, auth_file: AuthFile, role: RoleName = None, groups: Groups = None) -> None:
-    """Change the role or the groups of a user; it counts from the user's next request on."""
+    """Change the role or the groups of a user; the change is valid from the user's next request on."""
     if role is None and not groups:
         raise InvalidUsage("nothing is granted; name --role or --groups")
     out.print(f"{name} is {_rights_of(change(auth_file, name, role, groups or None))}", markup=False)

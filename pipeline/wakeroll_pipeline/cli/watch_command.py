@@ -58,10 +58,10 @@ def watch_kafka(
     serve: Serve = False,
     port: Port = PORT,
 ) -> None:
-    """Put Kafka's own consumer groups on record: who had what, when and why, also before now.  Nothing else must run.
+    """Record Kafka's own consumer groups: the owners of partitions, with times and reasons, from the past too.
 
-    It reads what Kafka has recorded in the topic __consumer_offsets, and writes tables in --home.  Consumers are not
-    affected.  Runs until it is stopped, and goes on where it was.
+    It reads Kafka's topic __consumer_offsets, and writes tables in --home. No other process is needed, and consumers
+    are not affected. It runs until it is stopped, and continues there at the next start.
     """
     try:
         from wakeroll_pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules

@@ -32,7 +32,7 @@ out = Output(highlight=False)
 complain = Console(stderr=True, highlight=False, soft_wrap=True)
 
 _LOOK_S = 0.2
-"""How often a change of the view, or of the size of the terminal, is looked for (s)."""
+"""Interval of the checks for a change of the view or of the size of the terminal (s)."""
 _REDRAW_S = 1.0
 """A terminal is redrawn after this time without a change (s): ages grow."""
 
@@ -76,7 +76,7 @@ def watch(
 
 
 def _leave(_number: int) -> NoReturn:
-    """Leave at the second Ctrl-C by an exception, so that the terminal is as it was before."""
+    """At the second Ctrl-C, leave by an exception, so that the terminal is restored."""
     raise KeyboardInterrupt
 
 
@@ -89,8 +89,7 @@ class _Watched:
 
     def view(self) -> "GroupsView | GroupView | None":
         """Return the view; None if there is no such group."""
-        now_s = time.monotonic()
-        return self.model.groups_view(now_s) if self.group is None else self.model.group_view(self.group, now_s)
+        return self.model.groups_view() if self.group is None else self.model.group_view(self.group)
 
     def unknown(self) -> str:
         """Return the sentence about a group that does not exist."""
@@ -133,7 +132,7 @@ def _write(view: "GroupsView | GroupView", as_json: bool) -> None:
 
 
 def _show(watched: _Watched, stop: threading.Event) -> None:
-    """Show the view on the whole terminal until the stop; leave its last state behind."""
+    """Show the view on the whole terminal until the stop; its last state remains visible."""
     with Live(console=out, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
         _redraw(watched, stop, lambda: live.update(_now(watched), refresh=True))
     out.print(_now(watched))
@@ -155,7 +154,7 @@ def _now(watched: _Watched) -> Text:
     if view is not None:
         lines = _screen(view, out.size.height)
     else:
-        health = watched.model.health(time.monotonic())
+        health = watched.model.health()
         lines = head_lines(health, out.size.width)
         if health.state != "starting" and health.as_of_ms:
             lines.append(f"{watched.unknown()}; waiting")
@@ -171,10 +170,10 @@ def _screen(view: "GroupsView | GroupView", height: int | None) -> list[Line]:
 
 
 def essence(view: GroupsView | GroupView) -> tuple[Any, ...]:
-    """Return what differs between two views of which a reader wants both.
+    """Return the part of a view whose change makes it worth printing again.
 
-    Log times, the ages of ticks, the times of heartbeats and held pulls are left out: they differ all the time. So are
-    curves of the lag, which differ only if the lag does, and rates, which differ for a while after it.
+    Log times, the ages of ticks, and the times of heartbeats and held pulls are left out, because they change all the
+    time. So are curves of the lag, which change only with the lag, and rates, which change for a while after it.
     """
     if isinstance(view, GroupsView):
         return (*_of_health(view.health), [structs.replace(one, **_NO_RATES) for one in view.groups])

@@ -1,7 +1,7 @@
 """Batches planned by their size in bytes, because Spark's Kafka source limits only their number of records.
 
-A batch of 200,000 records may need a few MiB of heap or more than exists: one record may have 8 MiB. While the waiting
-records are too large, a query runs single batches, each with as many records as fit.
+A batch of 200,000 records may need a few MiB of heap, or more than there is: one record may have 8 MiB. While the
+waiting records are too large, a query runs single batches, each with as many records as fit.
 """
 
 import logging
@@ -46,8 +46,8 @@ def catch_up(
         settings: settings of the deployment.
         query: name of the query.
         topics: topics that the query reads.
-        start: starts the query with the settings that it is called with.
-        waits: is called again and again during a batch, which may take minutes.
+        start: starts the query with the given settings.
+        waits: called repeatedly during a batch, which may take minutes.
 
     Raises:
         JobFailed: the query ended by itself.
@@ -124,7 +124,7 @@ def _sizes(
 
     Args:
         connection: the broker.
-        ranges: partition -> first offset, and offset behind the last. Reading stops after `BATCH_BYTES`.
+        ranges: partition -> first offset, and offset after the last. Reading stops after `BATCH_BYTES`.
 
     Raises:
         NotReachable: no record arrives in time.

@@ -1,7 +1,7 @@
-"""A cold start: a process waits for brokers and stores that come later than itself.
+"""A cold start: a process waits for brokers and stores that start later than itself.
 
-It does not end: a supervisor would start it again and again, with longer and longer pauses between, so it would begin
-minutes after the brokers. It still ends if waiting cannot help, as for a wrong login.
+It does not end with an error, because a supervisor would restart it with longer and longer pauses, so it would begin
+minutes after the brokers. It still ends if waiting does not help, as for a wrong login.
 """
 
 import logging
@@ -29,9 +29,9 @@ def when_reachable(attempt: Callable[[], T], health: Health, *, meanwhile: Calla
     The log has one line when the wait begins and one when it ends; `/readyz` has the reason meanwhile.
 
     Args:
-        attempt: may be repeated from its beginning; what it raises is only passed on if waiting cannot mend it.
-        health: of this process.
-        meanwhile: called once, when the first attempt has failed: what the process needs later, and can have before.
+        attempt: called until it succeeds; its exception is raised only if waiting does not help.
+        health: health of this process.
+        meanwhile: called once, when the first attempt has failed, for preparations that do not need brokers or stores.
 
     Raises:
         LoginFailed, AccessDenied, StorageDenied: brokers or a store refuse this process.

@@ -17,7 +17,7 @@ NAME = COORDINATE
 
 
 def start(spark: SparkSession, settings: Settings, counts: Counts | None = None) -> StreamingQuery:
-    """Start the deciding query: events → machines → Kafka; the shards report to `counts`.
+    """Start the deciding query: events → state machines → Kafka; the shards report to `counts`.
 
     If Kafka has deleted records that were not read yet, their shards begin a new era. A replica never begins an era:
     call `wakeroll_pipeline.recovery.replica_start.join` before.

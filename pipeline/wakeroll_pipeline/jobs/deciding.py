@@ -1,4 +1,4 @@
-"""The deciding part of `run`: a replica joins the era of the others first, and watches that it does not end."""
+"""The deciding part of `run`; a replica first joins the era of the other coordinators, and then watches for its end."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -21,7 +21,7 @@ class Deciding:
     """The deciding query of this process."""
 
     def __init__(self, spark: SparkSession, settings: Settings, counts: Counts, health: Health) -> None:
-        """Prepare; the shards will report to `counts`, and a start that takes long to `health`."""
+        """Prepare; the shards report to `counts`, and a long start is reported to `health`."""
         self._spark = spark
         self._settings = settings
         self._counts = counts
@@ -30,7 +30,7 @@ class Deciding:
         self._log_watch = LogWatch(settings)
 
     def start(self, stack: ExitStack) -> StreamingQuery:
-        """Start the query, after single batches while the records that wait are too large; `stack` ends the watch.
+        """Start the query, after single batches while the waiting records are too large; `stack` ends the watch.
 
         Raises:
             InvalidUsage, JobFailed, NotReachable: as `wakeroll_pipeline.jobs.coordinate.start`; or a replica has no

@@ -1,4 +1,4 @@
-"""Divergences of coordinators: `record` compares repeated decisions, logs and counts differences, and stores them."""
+"""Divergences of coordinators: `record` compares repeated decisions, and logs, counts and stores differences."""
 
 import logging
 import time

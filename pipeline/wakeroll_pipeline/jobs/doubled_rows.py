@@ -1,4 +1,4 @@
-"""Rows of `events` and `decisions` that are there more than once: equal ones, or others in the place of one."""
+"""Rows of `events` and `decisions` that occur more than once: equal rows, or different rows with one position."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
@@ -20,13 +20,13 @@ from wakeroll_pipeline.ledger.row_hashes import parts_of, stream_of, streams_of
 _Place = tuple[str, int]
 """Stream, as in the chain, and position."""
 _MOST_TRIES = 1_000
-"""Choices of rows that are compared with the hash of a line."""
+"""Maximum number of combinations of rows that are compared with the hash of a line."""
 
 
 def plan_doubled(ledger: DuckLedger) -> RepairPlan:
     """Return the plan for rows that have the same position: one of each is kept.
 
-    If they differ, that is the one with which the hash of their line in the chain is right.
+    If they differ, the kept row is the one with which the hash of their line in the chain is right.
 
     Args:
         ledger: the open ledger, which no process writes meanwhile.
@@ -76,7 +76,7 @@ def _doubled(ledger: DuckLedger, table: Table) -> dict[_Place, list[Struct]]:
 
 
 def _proven(ledger: DuckLedger, table: Table, differing: Mapping[_Place, Sequence[Struct]]) -> dict[_Place, Struct]:
-    """Return those rows with which the hash of their line is right."""
+    """Return the rows with which the hash of their line is right."""
     found: dict[_Place, Struct] = {}
     for span in covered_by(chain_of(ledger, table).lines).spans:
         ends = span.line.positions

@@ -1,7 +1,7 @@
-"""The watch of a replica on the eras of the others: a thread that follows the decisions topic.
+"""A replica's watch for new eras of other coordinators: a thread that follows the decisions topic.
 
 A new era begins when a coordinator has lost its state, or records of the log. Readers drop decisions of older eras, so
-a replica that stays in its era decides for nobody.
+the decisions of a replica that stays in its era have no effect.
 """
 
 import logging
@@ -87,7 +87,7 @@ class EraWatch:
                     return
 
     def _taken(self) -> list[Message]:
-        """Return the next records. Eras only grow, so those of a topic that was created again are compared alike."""
+        """Return the next records. Eras only grow, even in a topic that was created again."""
         try:
             return self._reader.take(_AT_ONCE, _SLICE_S)
         except LogReplaced as problem:

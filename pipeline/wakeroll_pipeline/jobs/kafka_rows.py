@@ -1,4 +1,4 @@
-"""Rows that are missing in `events` and `decisions` while Kafka still has their records, read again by offset."""
+"""Rows that are missing in `events` and `decisions`, and whose records Kafka still has: they are read by offset."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -27,14 +27,15 @@ from wakeroll_pipeline.settings import Settings
 
 _SOURCE = "Kafka's log"
 _AT_ONCE = 20_000
-"""Decisions that are compared with the table at once."""
+"""Number of decisions that are compared with the table at once."""
 
 
 def plan_from_kafka(settings: Settings, ledger: Ledger) -> RepairPlan:
     """Return the plan for the rows that Kafka still has.
 
-    Records behind those that `record` has read are not missing: it will read them. A record is taken only if the
-    records beside it are those in the table; otherwise the topic was created again, or has lost records.
+    Records after those that `record` has read are not missing: it will read them. A record is used only if its
+    neighbours in the log are the neighbouring rows of the table. Otherwise the topic was created again, or has lost
+    records.
 
     Args:
         settings: settings of the deployment.
@@ -51,7 +52,7 @@ def plan_from_kafka(settings: Settings, ledger: Ledger) -> RepairPlan:
 
 
 class _Missing(NamedTuple):
-    """Missing records of a control partition, in ranges, and what Kafka has of it."""
+    """Missing records of a control partition, in ranges, and the range that Kafka has."""
 
     ranges: Sequence[Span]
     log: Span
@@ -148,7 +149,7 @@ def _is_recorded(ledger: Ledger, row: EventRow) -> bool:
 
 
 def _decisions(settings: Settings, ledger: Ledger) -> tuple[list[DecisionRow], list[DecisionRow], list[Finding]]:
-    """Return the decisions to append, one for each key that is deleted before, and the findings."""
+    """Return the decisions to append, one for each key that is deleted first, and the findings."""
     topic = settings.connection.topics.decisions
     logs = Cluster(settings.connection).all_offsets([(topic, number) for number in range(settings.partitions)])
     archived = cut_logs(ledger)

@@ -19,7 +19,7 @@ from wakeroll_pipeline.operators.shard_operator import addressed
 _SLICE_S = 0.2
 _FLUSH_S = 60.0
 _BY_KEY = -1
-"""Instead of a partition: Kafka's client chooses it by the key."""
+"""In place of a number of a partition: Kafka's client chooses the partition by the key."""
 
 
 def decide_last(
@@ -29,7 +29,7 @@ def decide_last(
     partitions: int,
     writer: str,
 ) -> int:
-    """Apply the records behind the states of shards, and publish their decisions.
+    """Apply the records after the states of shards, and publish their decisions.
 
     The decisions are those that the coordinator would publish. If it has published some of them already, they are
     repeated in the same partitions, and readers skip them.
@@ -38,14 +38,14 @@ def decide_last(
         connection: the brokers.
         shards: the shards, which are changed.
         spans: the records of each shard.
-        partitions: number of partitions of the decisions until now.
+        partitions: present number of partitions of the decisions.
         writer: name of this process, for the header of the decisions.
 
     Returns:
         The number of published decisions.
 
     Raises:
-        NotReachable: the records could not be read, or the decisions not published.
+        NotReachable: the records could not be read, or the decisions could not be published.
     """
     publisher = _Publisher(connection, partitions, writer)
     for record in map(_record_of, read_spans(connection, spans)):
@@ -84,7 +84,7 @@ class _Publisher:
         """Wait until all decisions are published.
 
         Raises:
-            NotReachable: they are not.
+            NotReachable: a decision could not be published.
         """
         if self._producer.flush(_FLUSH_S) or self._failure is not None:
             reason = "no answer" if self._failure is None else self._failure.str()

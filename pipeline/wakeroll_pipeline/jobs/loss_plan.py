@@ -1,4 +1,4 @@
-"""The rows that `wakeroll repair` cannot bring back, and how the chain says so once an operator has accepted it."""
+"""The rows that `wakeroll repair` cannot restore, and the lines of the chain that record an accepted loss."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -30,20 +30,20 @@ LOSABLE: Sequence[Problem] = ("missing", "damaged")
 
 
 class TableLosses(NamedTuple):
-    """The losses of one table that are not on record yet."""
+    """The losses of one table that are not recorded yet."""
 
     table: Table
     findings: Sequence[Finding]
     lines: Sequence[Accepted]
-    """Lines that record it."""
+    """Lines of the chain that record the losses."""
     ends: Mapping[str, int]
     """Stream -> position up to which the table is proven again."""
     has_unproven: bool
-    """Whether rows differ from those that were written, and no change and no lost position explains it."""
+    """Whether rows differ from those that were written, without an explanation by a change or a lost position."""
 
 
 class LossPlan(NamedTuple):
-    """The rows that cannot be had again."""
+    """The rows that cannot be restored."""
 
     tables: Sequence[TableLosses]
     """The tables that have lost something, sorted by name."""
@@ -52,18 +52,18 @@ class LossPlan(NamedTuple):
 
     @property
     def findings(self) -> list[Finding]:
-        """The losses that are not on record yet."""
+        """The losses that are not recorded yet."""
         return [one for its in self.tables for one in its.findings]
 
 
 def plan_losses(ledger: DuckLedger, findings: Iterable[Finding], changes: Sequence[Change], detail: str) -> LossPlan:
-    """Return what is lost of a ledger, which no process writes meanwhile.
+    """Return the losses of a ledger, which no process writes meanwhile.
 
     Args:
         ledger: the ledger, after all changes whose rows the chain proves.
-        findings: findings of the repair; those with a source are not lost.
+        findings: findings of the repair; rows with a source are not lost.
         changes: the changes that will be made next.
-        detail: why rows that only the chain knows cannot be had again, as a sentence.
+        detail: sentence why rows that only the chain proves cannot be restored.
     """
     open_ones = [one for one in findings if not one.source and one.problem in LOSABLE]
     tables, on_record = [], losses_of(ledger)
@@ -78,9 +78,9 @@ def plan_losses(ledger: DuckLedger, findings: Iterable[Finding], changes: Sequen
 
 
 def lost_snapshots(ledger: DuckLedger) -> list[SnapshotRow]:
-    """Return the snapshots that the chain knows and the table lacks, without their states.
+    """Return the snapshots that are in the chain and not in the table, without their states.
 
-    Of several snapshots of a shard in one line, the chain knows the position of the last one.
+    If a line covers several snapshots of a shard, the chain has only the position of the last one.
     """
     covered = covered_by(chain_of(ledger, SNAPSHOTS).lines)
     there = {(key.topic, key.partition, key.era, key.offset) for key in snapshot_keys(ledger)}
@@ -130,11 +130,11 @@ class _TablePlan:
         for stream in {**self._covered.last, **there}:
             self._streams.setdefault(self._name(stream), []).append(stream)
         self._known: dict[_Name, set[int]] = {}
-        """Positions that are lost on record."""
+        """Positions that are recorded as lost."""
         for loss in on_record:
             self._known.setdefault(self._name(loss.stream), set()).update(range(loss.first, loss.last + 1))
         self._gaps: dict[_Name, set[int]] = {}
-        """Positions that no row of a line has, because the recorder did not find them."""
+        """Positions within a line that never had rows, because the recorder did not find them."""
         for line in self._chain.lines:
             for stream, last in line.positions.items() if line.kind == "gap" else ():
                 # The decisions of a shard may be in several partitions: then no row is missing in its numbers.
@@ -149,7 +149,7 @@ class _TablePlan:
         self._open = [left for one in findings for left in self._not_on_record(one)]
 
     def losses(self) -> TableLosses:
-        """Return the losses that are not on record."""
+        """Return the losses that are not recorded."""
         self._open += self._absent()
         lost = {(one.stream, at) for one in self._open if one.problem == "missing" for at in _range(one)}
         lines = [self._lost_line(one) for one in self._open]
@@ -191,7 +191,7 @@ class _TablePlan:
         return findings_of(self._table, rows, "", finding.detail)
 
     def _absent(self) -> list[Finding]:
-        """Return the positions that the chain or the rows beside them know, and neither the table nor a finding has."""
+        """Return positions that must exist by the chain or by neighbouring rows, and that no row or finding has."""
         if self._table not in (EVENTS, DECISIONS):
             return []
         expected: dict[_Name, set[int]] = {}
@@ -219,7 +219,7 @@ class _TablePlan:
         return findings_of(self._table, rows, "", self._detail)
 
     def _jumps(self) -> Iterator[tuple[_Name, int, int]]:
-        """Yield the records beside a gap: control partition, offset before it, offset behind it."""
+        """Yield the neighbours of each gap: control partition, offset before it, offset after it."""
         for (topic, partition), before, after in gaps_of(self._ledger):
             yield f"{topic}-{partition}", before, after
 

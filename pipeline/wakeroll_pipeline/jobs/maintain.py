@@ -1,7 +1,7 @@
 """Upkeep of a whole deployment in one go, for a ledger at rest: tables, marts, results of `check`, checkpoints.
 
-The tables are changed only while no other process writes them: beside a `run`, which looks after them itself, they are
-left alone. The other parts can be cleaned at any time.
+The tables are changed only while no other process writes them: during a `run`, which maintains them itself, they are
+skipped. The other parts can be cleaned at any time.
 """
 
 from collections.abc import Sequence
@@ -44,16 +44,17 @@ class Maintained(Struct, frozen=True, kw_only=True):
     files_before: int
     bytes_before: int
     files_after: int
-    """Of a plan: without the files that would be deleted; files that would be combined count as they are."""
+    """Number of files afterwards. In a plan, it excludes files that would be deleted, and includes files that would be
+    combined."""
     bytes_after: int
     small_files: int = 0
-    """Of a plan: files of rows that would be combined."""
+    """In a plan: number of files of rows that would be combined."""
     rows_before_ms: int | None = None
-    """Of a plan: moment before which rows are old and would be deleted (epoch ms); None if there are none."""
+    """In a plan: moment before which rows are old and would be deleted (epoch ms); None if there are none."""
 
 
 class Skipped(Struct, frozen=True):
-    """A part that was left alone."""
+    """A part that was skipped."""
 
     part: str
     why: str
@@ -75,18 +76,18 @@ class Report(NamedTuple):
 
 
 def maintain(settings: Settings, forget_results: ForgetResults, *, newest_only: bool = False) -> Report:
-    """Look after everything that grows: rows, files and logs of the tables, marts, results, checkpoints.
+    """Maintain everything that grows: rows, files and logs of the tables, marts, results, checkpoints.
 
-    A crash in between is harmless: the next call finds the rest. Beside a process that writes the tables, these are
-    skipped; beside another call, everything is.
+    A crash in between is harmless: the next call finds the rest. While another process writes the tables, these are
+    skipped; during another call, everything is skipped.
 
     Args:
         settings: settings of the deployment.
         forget_results: deletes old results of `check`.
-        newest_only: delete all versions of the tables but the newest; a query that works meanwhile may fail.
+        newest_only: delete all versions of the tables except the newest; a query that runs meanwhile may fail.
 
     Raises:
-        LeaseLost, Fenced: another process writes the tables since.
+        LeaseLost, Fenced: another process has begun to write the tables.
         NotReachable: no broker answered, and a lease is in Kafka.
         StorageFailed: a store did not answer.
     """
@@ -115,7 +116,7 @@ def maintain(settings: Settings, forget_results: ForgetResults, *, newest_only: 
 
 
 def plan(settings: Settings, forget_results: ForgetResults) -> Report:
-    """Return what `maintain` would do, as far as the logs of the tables show it; nothing is changed.
+    """Return the plan of `maintain`, as far as the logs of the tables show it; nothing is changed.
 
     Raises:
         DeltaError: the log of a table is damaged.
@@ -146,7 +147,7 @@ def plan(settings: Settings, forget_results: ForgetResults) -> Report:
 
 
 def _maintain_tables(settings: Settings, locks: ProcessLocks, *, newest_only: bool) -> Report:
-    """Look after the tables, while this process has the lock to write them."""
+    """Maintain the tables, while this process has the lock to write them."""
     tables = _tables(settings)
     before = {table.name: small_files.files(path_of(settings.warehouse, table)) for table in tables}
     for table in tables:
@@ -190,7 +191,7 @@ def _maintain_tables(settings: Settings, locks: ProcessLocks, *, newest_only: bo
 
 
 def _tables(settings: Settings) -> list[Table]:
-    """Return the tables that are there: an earlier release has written fewer."""
+    """Return the existing tables: an earlier release has written fewer."""
     return [table for table in TABLES.values() if is_delta(path_of(settings.warehouse, table))]
 
 

@@ -20,30 +20,30 @@ ForgetResults = Callable[[Path, int], None]
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _UNFINISHED = (".tmp", ".unfinished")
-"""Ends of the names of files that a process began to write; it renames them within seconds, or has died."""
+"""Name suffixes of unfinished files; the process that writes one renames it within seconds, or has died."""
 
 
 class Part(Protocol):
-    """A part that any process may clean at any time, beside all others."""
+    """A part that any process may clean at any time, while others run."""
 
     name: str
     kind: Kind
 
     def files(self) -> list[FoundFile]:
-        """Return all files that the part has."""
+        """Return all files of the part."""
         ...
 
     def old(self, now_ms: int) -> list[FoundFile]:
-        """Return the files that nobody needs any more."""
+        """Return the files that are not needed any more."""
         ...
 
     def clean(self, now_ms: int) -> None:
-        """Delete the files that nobody needs any more."""
+        """Delete the files that are not needed any more."""
         ...
 
 
 class Mart:
-    """A mart: a Delta table that each run of `marts` stores once more, or adds to."""
+    """A mart: a Delta table that each run of `marts` replaces or extends."""
 
     kind: Kind = "mart"
 
@@ -58,11 +58,11 @@ class Mart:
         return small_files.files(self._folder)
 
     def old(self, now_ms: int) -> list[FoundFile]:
-        """Return what only expired versions need."""
+        """Return the files that only expired versions need."""
         return list(expired_of(self._folder, self._keep_ms, now_ms).files)
 
     def clean(self, now_ms: int) -> None:
-        """Delete what only expired versions need."""
+        """Delete the files that only expired versions need."""
         delete_expired(self._folder, self._keep_ms, now_ms)
 
 
@@ -93,7 +93,7 @@ class Results:
 
 
 class Checkpoints:
-    """The checkpoints of the queries. Spark deletes their old files itself; those that nobody uses any more stay."""
+    """The checkpoints of the queries. Spark deletes old files of present checkpoints, but not replaced checkpoints."""
 
     name = "checkpoints"
     kind: Kind = "checkpoints"
@@ -132,7 +132,7 @@ class Checkpoints:
 
 
 def parts_of(settings: Settings, forget: ForgetResults) -> Iterator[Part]:
-    """Yield the parts of a deployment, as far as there are some."""
+    """Yield the existing parts of a deployment."""
     for name, folder in derived_paths(settings.warehouse).items():
         yield Mart(name, folder, settings.keep_versions_ms)
     for part in (Results(settings, forget), Checkpoints(settings)):

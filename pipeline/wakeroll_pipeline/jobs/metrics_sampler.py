@@ -1,6 +1,6 @@
 """A thread that reads the progress of the queries and the ends of their topics, for the metrics of a process.
 
-The jobs do not wait for it, and it cannot stop them: a failure is logged, and the next round tries again.
+The jobs do not wait for the thread, and it cannot stop them: a failure is logged, and the next round tries again.
 """
 
 import json
@@ -32,9 +32,9 @@ _ENDS_S = 5.0
 """How often the ends of the topics and the figures of the JVM are read (s)."""
 _ANSWER_S = 3.0
 _CAUGHT_UP = 10_000
-"""Unread records up to which a query has caught up: those of a second at the highest rate that was measured."""
+"""Maximum number of unread records of a query that has caught up: one second at the highest measured rate."""
 _STUCK_S = 60.0
-"""A query that has completed no batch for so long (s) although records wait is not ready."""
+"""Time (s) after which a query with waiting records that has completed no batch is not ready."""
 
 
 def sampled(
@@ -42,13 +42,13 @@ def sampled(
 ) -> "AbstractContextManager[MetricsSampler | None]":
     """Return the context in which the metrics of queries are updated, and with them the health of the process.
 
-    It has no sampler if neither is read: metrics are not exposed, and systemd does not wait for reports.
+    Without exposed metrics, and without systemd's watchdog, no sampler is needed.
 
     Args:
         settings: the brokers, and whether metrics are exposed.
         metrics: receive the figures.
         queries: the running queries.
-        counts: the shards' reports, if one of the queries runs the machines.
+        counts: the shards' reports, if one of the queries runs the state machines.
     """
     is_read = settings.metrics_port or is_awaited()
     return MetricsSampler(metrics, queries, settings.connection, counts) if is_read else nullcontext()
@@ -73,7 +73,7 @@ class MetricsSampler:
         self._seen: dict[str, tuple[str, int]] = {}
         """Query -> time and batch of the last report that was read."""
         self._caught_up: set[str] = set()
-        """Queries that have once read nearly all records."""
+        """Queries that have caught up at least once."""
         self._thread = threading.Thread(target=self._run, name="metrics sampler", daemon=True)
         self._trouble = Trouble(log, "metrics are updated again")
         self._silence = Trouble(log, "the ends of the topics can be read again")
@@ -113,7 +113,7 @@ class MetricsSampler:
                 self._trouble.ended()
 
     def _sample(self) -> None:
-        """Read what the queries and the shards have reported."""
+        """Read the reports of the queries and the shards."""
         for name, query in self._queries.items():
             self._metrics.queries.count(name, self._new_reports(name, query))
         self._judge()
@@ -125,7 +125,7 @@ class MetricsSampler:
             )
 
     def _judge(self) -> None:
-        """Report whether this process is ready: its queries have caught up once, and read what is appended."""
+        """Report whether this process is ready: its queries have caught up once, and read new records."""
         queries, health = self._metrics.queries, self._metrics.health
         found = {name: self._unready(name) for name in self._queries}
         for name, unready in found.items():

@@ -59,15 +59,15 @@ def start(
         spark: a session.
         settings: settings of the deployment.
         report: receives each step of upkeep.
-        turn: the turn of this process to write the tables, which exist; None: a lock keeps all others away.
+        turn: the turn of this process to write the tables, which exist; None: a lock excludes all other processes.
         diverged: receives the number of decisions since the start that differ from those of another coordinator.
         recorded: receives the number of records of the control topics that were written, after each append.
-        chains: the chains of the tables, if this process appends to them elsewhere too.
+        chains: the hash chains of the tables, if other code of this process appends to them too.
 
     Raises:
         InvalidUsage: a table conflicts with its declaration, and no migration solves it.
         NotReachable: no broker answered.
-        Fenced: another process has taken the turn, although it has no lock.
+        Fenced: another process has taken the turn without a lock.
     """
     connection = settings.connection
     if turn is None:
@@ -119,12 +119,12 @@ def writer(
     """Return the function that writes a batch: Spark reads its records in one job, and Python derives and appends rows.
 
     Each row is written once: rows that are not above the table's highest position of their stream are dropped. Such
-    rows come from a repeated batch, from a decision that Kafka contains twice, or from all records after the loss of a
-    checkpoint. Decisions of an older era than the shard's current one are dropped too: another coordinator made them.
-    Each table has its own positions, so all tables stay correct after a crash between two commits.
+    rows come from a repeated batch, from a decision that Kafka has twice, or after the loss of a checkpoint from all
+    records. Decisions of an older era than the shard's current one are dropped too: another coordinator made them. Each
+    table has its own positions, so all tables stay correct after a crash between two commits.
 
-    `number` is that of the turn of this process. The turn has excluded all earlier processes already, so the positions
-    that are read here include their rows. None: the tables have no fences.
+    `number` is the number of the turn of this process. The turn has excluded all earlier processes already, so the
+    positions that are read here include their rows. None: the tables have no fences.
     """
     chains = Chains(warehouse) if chains is None else chains
     versions = chains.begin()
@@ -166,7 +166,7 @@ def writer(
 
 
 MOST_AT_ONCE = 20_000
-"""Records that are Python objects at the same time, at most; a larger batch is appended in several commits.
+"""Maximum number of records that are Python objects at the same time; a larger batch is appended in several commits.
 
 Each commit is complete up to a position of each stream, so a crash between two of them is harmless.
 """
@@ -187,7 +187,7 @@ def _records_of(batch: DataFrame) -> Iterator[list[KafkaRecord]]:
 def _with_writer(archived: DataFrame) -> DataFrame:
     """Return the records of a stream with the columns that `_records_of` expects.
 
-    Spark analyzes this once. It would analyze each step on a batch again for each batch.
+    Spark analyzes these steps once for the stream; steps on a batch would be analyzed again for each batch.
     """
     names = [name for name in KafkaRecord._fields if name != "writer"]
     return archived.select(*names, f.expr(WRITER_SQL).alias("writer"))

@@ -1,4 +1,4 @@
-"""The recording part of `run`: it begins to write the tables when it is the turn of this process."""
+"""The recording part of `run`: it begins to write the tables when this process gets its turn."""
 
 import logging
 
@@ -43,7 +43,7 @@ class Recording:
             spark: a session.
             settings: settings of the deployment.
             metrics: receives figures about the tables.
-            locks: of this process.
+            locks: locks of this process.
             started_ms: start of this process (epoch ms).
             publisher: publishes the newest lines of the chains; None: it cannot.
         """
@@ -62,15 +62,15 @@ class Recording:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is the turn of this process to begin."""
+        """Whether this process may begin to write, because it has its turn."""
         return not self._is_begun and self._locks.has_turn()
 
     def start(self) -> StreamingQuery:
         """Start the query, after single batches while the records that wait are too large.
 
         Raises:
-            InvalidUsage, JobFailed: as `wakeroll_pipeline.jobs.record.start`.
-            LeaseLost, Fenced: it is the turn of another process.
+            InvalidUsage, JobFailed: as `wakeroll_pipeline.jobs.record.start`. LeaseLost, Fenced: another process has
+            the turn.
             NotReachable: no broker answered; it may be called again.
         """
         self._metrics.begin_writing()
@@ -96,13 +96,13 @@ class Recording:
         return query
 
     def take_snapshots_if_due(self, source: Settings | None) -> None:
-        """Append the states of the shards in the checkpoint of a coordinator, if it is time and there are states.
+        """Append the states of the shards in the checkpoint of a coordinator, if snapshots are due and states exist.
 
-        While the brokers are away, it is not certain whether another process writes the tables. Then nothing is
-        appended, and nothing is awaited: the loop of this process goes on, and with it its liveness.
+        While the brokers cannot be reached, another process may be writing the tables. Then nothing is appended, and
+        the call returns at once, so that the loop of this process continues and stays alive.
 
         Args:
-            source: settings of the coordinator; None: the one that is furthest in the log.
+            source: settings of the coordinator; None: the coordinator that has applied most of the log.
         """
         if self._turn is None or not self._is_begun:
             return

@@ -34,28 +34,28 @@ from wakeroll_pipeline.storage.parquet_files import HOOKS, SMALL_VALUES, STATES
 from wakeroll_pipeline.storage.place import Place
 
 _DELETED_AT_ONCE = 200
-"""Rows in the condition of a deletion; Delta rewrites the files that have some of them."""
+"""Number of rows in the condition of one deletion; Delta rewrites the files that contain some of them."""
 _REASON = "rows were made again by `wakeroll repair`"
-"""Reason in the chain of a table."""
+"""Reason of the change in the chain of a table."""
 _ACCEPTED = "what is missing was accepted as lost"
 _CHANGED = "the tables have changed since the plan was shown, and nothing was repaired; try again"
 _APPENDED_AT_ONCE = 20_000
-"""Rows of an append, as in `record`."""
+"""Maximum number of rows of an append, as in `record`."""
 
 
 class Repaired(NamedTuple):
     """The result of a repair."""
 
     findings: Sequence[Finding]
-    """All findings: those that were mended have a source. Losses that were on record before are not among them."""
+    """All findings: repaired ones have a source. Losses that were recorded before are left out."""
     changes: Sequence[Change]
-    """The changes that were carried out, or that were planned last and not confirmed."""
+    """The changes that were carried out; or the last plan, if it was not confirmed."""
     refused: Sequence[Change] = ()
-    """Changes that were not made, because they would prove rows that differ from those that were written."""
+    """Changes that were refused, because afterwards the chain would prove rows that differ from the written ones."""
     on_record: Sequence[Loss] = ()
     """Losses that an operator had accepted before."""
     days: Sequence[WrongDay] = ()
-    """Days of which the daily facts were computed again, or that were planned last and not confirmed."""
+    """Days whose daily facts were computed again; or those of the last plan, if it was not confirmed."""
 
 
 def repair(
@@ -63,20 +63,20 @@ def repair(
     confirm: Callable[[RepairPlan], bool],
     accept: Callable[[LossPlan], bool] = lambda _: False,
 ) -> Repaired:
-    """Make rows of the tables again, as a plan says, if it is confirmed; before that, nothing is changed.
+    """Restore rows of the tables by a plan, if it is confirmed; before that, nothing is changed.
 
     A crash in between is harmless: the next repair finds the rest.
 
     Args:
         settings: settings of the deployment; if they name a broker, rows come from Kafka's log first.
         confirm: called with a plan if there is something to change; returns whether to carry it out. It is called again
-            for rows that can be made from those that came from Kafka, and for the daily facts.
-        accept: called with what cannot be had again and is not on record yet, if there is something; returns whether
-            the chain of the tables may say so.
+            for rows that can be derived from those that came from Kafka, and for the daily facts.
+        accept: called with the losses that cannot be restored and are not recorded yet, if there are any; returns
+            whether to record them in the chain of the tables.
 
     Raises:
         InvalidUsage: a process writes the tables, or they have changed since the plan; or they are not of this release.
-        LeaseLost, Fenced: another process writes the tables since.
+        LeaseLost, Fenced: another process has begun to write the tables.
         NotReachable: no broker answered, and a lease is in Kafka.
         UnreadableTable: a table cannot be read; repair its files first.
     """
@@ -154,7 +154,7 @@ def _repair_rows(
 
 
 def _repair_facts(settings: Settings, locks: ProcessLocks, confirm: Callable[[RepairPlan], bool]) -> list[WrongDay]:
-    """Compute the daily facts again that are not those of the rows; return their days, also if it is not confirmed."""
+    """Compute wrong daily facts again from the rows; return their days, even without a confirmation."""
     found = Counter(one.day for one in differences(settings.warehouse))
     days = [WrongDay(day=day, differences=count) for day, count in sorted(found.items())]
     if days and confirm(RepairPlan([], [], days)):
@@ -187,7 +187,7 @@ def _plan(settings: Settings) -> RepairPlan:
 
 
 def _refuse_old_tables(settings: Settings, changes: Sequence[Change]) -> None:
-    """Reject tables without the newest columns: only `run` adds these.
+    """Reject tables without the newest columns, which only `run` adds.
 
     Raises:
         InvalidUsage: the message names the table.

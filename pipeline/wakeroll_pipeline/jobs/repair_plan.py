@@ -1,4 +1,4 @@
-"""The plan of `wakeroll repair`: rows that are missing, wrong, doubled or damaged, and the rows they are made from."""
+"""The plan of `wakeroll repair`: rows that are missing, wrong, doubled or damaged, and their replacements."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
@@ -28,20 +28,20 @@ class Change(NamedTuple):
 
 
 class RepairPlan(NamedTuple):
-    """The findings, and the changes that mend those that can be mended."""
+    """The findings, and the changes that repair those that can be repaired."""
 
     findings: Sequence[Finding]
     changes: Sequence[Change]
-    """At most one per table, in the order in which they are made: decisions before what is made from them."""
+    """At most one per table, in their order: decisions before the rows that are derived from them."""
     days: Sequence[WrongDay] = ()
-    """Days whose daily facts are computed again, when the rows are in order."""
+    """Days whose daily facts are computed again, after the rows were repaired."""
 
 
 def plan_repair(ledger: Ledger, partitions: int, lost: Sequence[SnapshotRow] = ()) -> RepairPlan:
     """Return the plan for a ledger, which no process writes meanwhile.
 
-    `assignments` and `offsets` are compared whole with `decisions`, with those that are made again. A row without its
-    decision is kept, because it may be all that is left of it. For decisions and snapshots, see
+    `assignments` and `offsets` are compared as a whole with `decisions`, including restored ones. A row without its
+    decision is kept, because it may be the only remaining trace of the decision. For decisions and snapshots, see
     `wakeroll_pipeline.jobs.replayed_rows`.
 
     Args:
@@ -102,7 +102,7 @@ _Placed = tuple[str, int, Problem]
 def findings_of(table: Table, rows: Iterable[_Placed], source: str, detail: str = "") -> list[Finding]:
     """Return findings for rows in order: one for each run of rows with the same stream and problem.
 
-    Missing records and decisions are a run if their numbers are successive.
+    Missing records and decisions form a run if their numbers are consecutive.
     """
     found = []
     is_dense = table in (EVENTS, DECISIONS)
@@ -137,7 +137,7 @@ def _of_derived(
     make: Callable[[Iterable[ReadDecision]], Iterator[PlacedRow]],
     again: Iterable[DecisionRow],
 ) -> tuple[list[Finding], Change]:
-    """Compare a table whole with the rows that the decisions make; both are read in order, side by side."""
+    """Compare a whole table with the rows that are derived from the decisions; both are read in order, side by side."""
     decided = (
         _decision(kind, *values)
         for values in ledger.stream(
@@ -182,7 +182,7 @@ def _of_derived(
 
 
 def _order(row: Any) -> tuple[int, int]:
-    """Return era and seq of a row; several shards have the same."""
+    """Return era and seq of a row; rows of different shards may have the same."""
     return era_of(row.shard), row.seq
 
 
@@ -203,7 +203,7 @@ def _row(table: Table, values: Sequence[Any]) -> Any:
 
 
 def _decision(kind: Kind, shard: str, seq: int, partition: int, at_ms: int, json: str) -> DecisionRow:
-    """Return the part of a decision from which rows are made."""
+    """Return the part of a decision from which rows are derived."""
     return DecisionRow(
         shard=shard,
         seq=seq,

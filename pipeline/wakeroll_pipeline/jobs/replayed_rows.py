@@ -1,9 +1,9 @@
-"""Decisions and snapshots that a replay of `events` makes again, as far as rows that are left prove it.
+"""Decisions and snapshots that a replay of `events` restores, as far as existing rows prove them.
 
 A replay alone proves nothing: if an event was lost or edited, or this release decided differently, it would lead to
-other decisions. So a missing decision counts as proven if, behind it in the same stretch, the replay leads to exactly a
-row that still exists: a recorded decision, a row that was made from a missing one, or a snapshot. Nothing behind the
-first contradiction is taken.
+other decisions. So a missing decision counts as proven if, later in the same stretch, the replay leads to exactly a row
+that still exists: a recorded decision, a row that was derived from a missing decision, or a snapshot. Results after the
+first contradiction are dropped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -39,22 +39,22 @@ _DERIVED = ((ASSIGNMENTS, assignment_rows), (OFFSETS, offset_rows))
 
 
 class Replayed(NamedTuple):
-    """The result for the records of one shard that one era decided, as far as they are archived without a gap."""
+    """The result for one stretch: records of one shard that one era decided, archived without a gap."""
 
     shard: str
     """Name of the shard with its era."""
     missing: list[DecisionRow]
     """Missing decisions that are proven, ordered by seq. `published_ms` is the log time of the record that caused the
-    decision, because the true time is lost: some milliseconds earlier."""
+    decision, because the true time is lost; it is earlier by some milliseconds."""
     unproven: list[int]
     """Numbers of the other missing decisions."""
     damaged: list[tuple[SnapshotRow, SnapshotRow | None]]
-    """Damaged snapshots, and missing ones, which have no body: each with the one that the replay leads to; None if a
-    decision before it differs, or is missing and not proven."""
+    """Damaged and missing snapshots, each with its replacement from the replay; None if an earlier decision differs, or
+    is missing and not proven. A missing snapshot has no body."""
 
 
 def replay_all(ledger: Ledger, partitions: int, lost: Sequence[SnapshotRow] = ()) -> list[Replayed]:
-    """Replay the archived log of all shards, and return what is missing, sorted by shard.
+    """Replay the archived log of all shards, and return the missing rows, sorted by shard.
 
     Args:
         ledger: the open ledger.
@@ -88,7 +88,7 @@ def replay_all(ledger: Ledger, partitions: int, lost: Sequence[SnapshotRow] = ()
 
 
 class _StretchReplay:
-    """The replay of one stretch, beside the rows that are left."""
+    """The replay of one stretch, compared with the existing rows."""
 
     def __init__(
         self, ledger: Ledger, stretch: Stretch, partitions: int, damaged: Mapping[int, SnapshotRow], highest: int
@@ -102,12 +102,12 @@ class _StretchReplay:
         self._first = self._shard.shard.seq + 1
         self._lost = _without_decision(ledger, stretch.shard_name)
         self._waiting: list[DecisionRow] = []
-        """Missing decisions that nothing behind them has proven so far."""
+        """Missing decisions that no later row has proven so far."""
         self._states: dict[int, SnapshotRow] = {}
         self._found = Replayed(stretch.shard_name, [], [], [])
 
     def run(self) -> Replayed:
-        """Replay as far as no row contradicts."""
+        """Replay until a row contradicts."""
         numbers: list[int] = []
         recorded = self._recorded(numbers)
         last = next(recorded, None)
@@ -189,7 +189,7 @@ class _StretchReplay:
 
 
 def read_again(row: DecisionRow) -> ReadDecision:
-    """Return a decision as `record` has read it, to make rows from it."""
+    """Return a decision as `record` reads it, to derive rows from it."""
     return ReadDecision(row, 0, None, row.json.encode(), (), (0, row.seq), True)
 
 
@@ -222,7 +222,7 @@ def _damaged(ledger: Ledger) -> dict[SnapshotKey, SnapshotRow]:
 
 
 def _highest(ledger: Ledger, damaged: Set[SnapshotKey]) -> dict[str, int]:
-    """Return shard with era -> highest number of a decision that any table knows."""
+    """Return shard with era -> highest number of a decision in any table."""
     highest: dict[str, int] = {}
     for table in (DECISIONS, ASSIGNMENTS, OFFSETS):
         for shard, seq in ledger.stream(f"select shard, max(seq) from {table.name} group by shard"):

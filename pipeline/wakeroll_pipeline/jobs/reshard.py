@@ -1,8 +1,8 @@
 """`wakeroll reshard`: more partitions and shards for a deployment, while no coordinator runs.
 
 The tool adds partitions to the topics, decides the records that the old number still decides, and divides the states
-among the new shards. The next `run` continues there. If the tool is interrupted, it is run again: nothing is divided
-before all of it is written.
+among the new shards. The next `run` continues there. If the tool is interrupted, run it again: the new states take
+effect only when all of them are written.
 """
 
 import logging
@@ -59,10 +59,10 @@ def reshard(spark: SparkSession, settings: Settings, partitions: int, metadata_m
         spark: a session.
         settings: settings of the deployment, with the present number of partitions.
         partitions: the new number.
-        metadata_ms: longest time in which a client of Kafka learns of new partitions (ms).
+        metadata_ms: longest time until a client of Kafka receives metadata of new partitions (ms).
 
     Raises:
-        InvalidUsage: the new number does not fit, or a coordinator or recorder is running, or it must run first.
+        InvalidUsage: the new number is not valid; a coordinator or recorder is running; or one must run first.
         InvalidTopics: the topics cannot be changed.
         NotReachable: no broker answered.
     """
@@ -94,10 +94,10 @@ def reshard(spark: SparkSession, settings: Settings, partitions: int, metadata_m
 
 
 def refuse_number(before: int, after: int) -> None:
-    """Reject a new number of partitions that does not fit.
+    """Reject a new number of partitions that is not valid.
 
     Raises:
-        InvalidUsage: the message names the numbers that do.
+        InvalidUsage: the message names the valid numbers.
     """
     try:
         check_number(before, after)
@@ -145,11 +145,11 @@ def _refuse_unready(settings: Settings) -> None:
 
 
 def _grow(settings: Settings, partitions: int) -> None:
-    """Add partitions to the topics, and wait until the brokers know their leaders.
+    """Add partitions to the topics, and wait until they have leaders.
 
     Raises:
         InvalidTopics: a topic has another number of partitions than before, or cannot be changed.
-        NotReachable: the brokers do not answer, or do not know the new partitions in time.
+        NotReachable: the brokers do not answer, or do not report the new partitions in time.
     """
     topics, cluster = settings.connection.topics, Cluster(settings.connection)
     concerned = (*topics.control, topics.decisions)
@@ -216,7 +216,7 @@ def _divide(
 
 
 def _refuse_other_deciders(settings: Settings, shards: Mapping[ControlPartition, Shard]) -> None:
-    """Reject the change if another coordinator has decided more than the log has for the old number.
+    """Reject the change if another coordinator has decided beyond the last record of the old number.
 
     Raises:
         InvalidUsage: a replica is running.

@@ -64,7 +64,7 @@ log = logging.getLogger("wakeroll.run")
 
 JOBS = (coordinate.NAME, record.NAME)
 _HEAD_START_S = 10.0
-"""Longest time by which `record` starts after `coordinate`, whose first batch needs records (s)."""
+"""Longest delay of the start of `record` after that of `coordinate`, whose first batch needs records (s)."""
 _ROLES = {coordinate.NAME: "coordinator", record.NAME: "recorder"}
 """Job -> its role in `wakeroll_pipeline.kafka.role_rights`."""
 
@@ -72,13 +72,13 @@ _ROLES = {coordinate.NAME: "coordinator", record.NAME: "recorder"}
 def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
     """Run the jobs until SIGTERM or SIGINT.
 
-    It waits for brokers and stores that come later than itself, also for the first answer of a broker. The first signal
-    ends the process with code 0: at once while it starts, and when the current batches are finished
-    (at most 45 s) once a query runs. A second signal ends it at once.
+    It waits for brokers and stores that start later than itself, and for the first answer of a broker. The first signal
+    ends the process with code 0: at once while it starts, and when the current batches are finished (at most 45 s) once
+    a query runs. A second signal ends it at once.
 
     Raises:
         JobFailed: a query ended by itself.
-        InvalidTopics: the control topics are not as this deployment needs them.
+        InvalidTopics: the control topics do not fit this deployment.
         InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
             the log, or the log was replaced; or the tables were lost; the port of the metrics is in use; or a store
             ignores conditions of writes.
@@ -86,7 +86,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         LoginFailed, AccessDenied: the brokers reject the login, at the start or for 15 s later on, or deny a right.
         LaterEra: another coordinator decides in a later era than this replica.
         LeaseLost: another process has a lease of this process.
-        NotReachable: the brokers answered, and then no more, before the first batch.
+        NotReachable: the brokers answered at first, and stopped answering before the first batch.
         StorageDenied: a store denies a request, or rejects the credentials.
         SparkFailed, JarsMissing: Spark cannot be started.
     """
@@ -132,12 +132,12 @@ def _prepare(settings: Settings, jobs: Sequence[str], stack: ExitStack) -> tuple
     """Check everything that a start of the jobs needs, and take their locks.
 
     Args:
-        settings: of the deployment.
-        jobs: their names.
-        stack: keeps the locks; it gets nothing if an error is raised.
+        settings: settings of the deployment.
+        jobs: names of the jobs.
+        stack: keeps the locks; it is unchanged if an error is raised.
 
     Returns:
-        The locks, and who publishes the newest lines of the tables' chains, if anybody does.
+        The locks, and the publisher of the newest lines of the tables' chains, if there is one.
 
     Raises:
         InvalidTopics, InvalidUsage, LoginFailed, AccessDenied, NotReachable, StorageFailed: as for `run`.
@@ -174,7 +174,7 @@ def _prepare(settings: Settings, jobs: Sequence[str], stack: ExitStack) -> tuple
 
 
 def _publisher(settings: Settings) -> LinePublisher | None:
-    """Return who publishes the newest lines of the tables' chains; None, after a warning, if that is not possible."""
+    """Return the publisher of the newest lines of the tables' chains; None, after a warning, if there can be none."""
     if (finding := ensure_chain_topic(settings.connection, replication=settings.replication)) is not None:
         log.warning("%s", finding)
         return None
@@ -245,14 +245,14 @@ def _may_record(queries: Sequence[StreamingQuery], stop: StopSignals) -> bool:
 
 
 def _has_begun(query: StreamingQuery, stop: StopSignals) -> bool:
-    """Return whether a query has finished a batch, or will not finish any."""
+    """Return whether a query has finished a batch, or will never finish one."""
     return query.lastProgress is not None or not query.isActive or stop.asked.is_set()
 
 
 def _take_over(recording: Recording) -> StreamingQuery | None:
     """Begin to write the tables in the place of another process; None if no broker answers.
 
-    The next round of the loop tries again. Meanwhile this process decides, as soon as the brokers are back.
+    The next round of the loop tries again. Meanwhile, this process continues to decide when the brokers answer again.
     """
     try:
         query = recording.start()
@@ -319,7 +319,7 @@ def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozense
 
 
 def _warn_of_unread(keys: Keys, levels: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:
-    """Warn of each shard at whose level no signature of an observer can be valid; return all such shards."""
+    """Warn of each shard whose level has no valid signatures of an observer; return all such shards."""
     observers = keys.of_role("observer")
     if not observers or any(not key.public_key for key in observers):
         return frozenset()
@@ -337,7 +337,7 @@ def _warn_of_unread(keys: Keys, levels: Mapping[str, int], known: frozenset[str]
 
 
 def _await_record(query: StreamingQuery, connection: Connection, partitions: int, until_s: float) -> None:
-    """Wait until all decisions made so far are written, but not beyond `until_s`; give up soon if no broker answers."""
+    """Wait until all decisions so far are written, but not beyond `until_s`; return early if no broker answers."""
     topic = connection.topics.decisions
     try:
         ends = Cluster(connection).all_offsets((topic, partition) for partition in range(partitions))

@@ -1,4 +1,4 @@
-"""The schedule of snapshots: one is due by time, or earlier, when many records follow the last one."""
+"""The schedule of snapshots: they are due after a time, or earlier after many records."""
 
 from collections.abc import Callable
 
@@ -7,17 +7,17 @@ from wakeroll_pipeline.settings import Settings
 FIRST_MS = 60_000
 """Longest time from the start to the first snapshots (ms), so that a new deployment can soon be restored."""
 SHARE = 4
-"""Snapshots that are due by the number of records take at most one part in so many of the time. They wait for Spark:
-snapshots that take 3 s on a busy machine take 0.3 s on an idle one."""
+"""Snapshots that are due by the number of records use at most this fraction (1/SHARE) of the time. Their time depends
+on Spark: they take 3 s on a busy machine, and 0.3 s on an idle one."""
 LOOK_MS = 2_000
-"""How often a slow coordinator's progress is read, while its states are awaited (ms)."""
+"""Interval in which the progress of a slow coordinator is read while new states are awaited (ms)."""
 BYTES_PER_RECORD = 200
-"""Largest size of the states (bytes) for each record between two snapshots. A snapshot takes about a twelfth of the
-state in its table: so at most 17 bytes per record, which itself takes 6 to 60 bytes."""
+"""Largest size of the states (bytes) for each record between two snapshots. In its table, a snapshot has about a
+twelfth of the state's size: at most 17 bytes per record, which itself has 6 to 60 bytes."""
 
 
 class SnapshotSchedule:
-    """Decides when the next snapshots are due. One thread counts records, another one asks.
+    """Decides when the next snapshots are due. One thread counts records, and another one queries the schedule.
 
     A reader of the state at a moment applies the records since the snapshots before it. So their number must be
     bounded, at any rate of records.
@@ -29,16 +29,16 @@ class SnapshotSchedule:
         self._least_records = self._records = settings.snapshot_records
         self._due_ms = started_ms + min(self._interval_ms, FIRST_MS)
         self._earliest_ms = 0
-        """The next snapshots are not due before, however many records there are (epoch ms)."""
+        """Earliest time of the next snapshots, however many records there are (epoch ms)."""
         self._recorded = 0
-        """Records since the start."""
+        """Number of records since the start."""
         self._covered = 0
-        """The same at the last snapshots."""
+        """Records between the start and the last snapshots."""
         self._reached = 0
         """Records that the states of the last snapshots include."""
 
     def count(self, records: int) -> None:
-        """Note that so many records of the control topics were written to the tables."""
+        """Note that this number of records of the control topics was written to the tables."""
         self._recorded += records
 
     def is_due(self, now_ms: int, reached: Callable[[], int]) -> bool:
@@ -59,7 +59,7 @@ class SnapshotSchedule:
         return has_moved
 
     def begin(self, now_ms: int, reached: int) -> None:
-        """Note that snapshots are taken now: the next ones are due an interval later, also if these fail.
+        """Note that snapshots are taken now: the next ones are due an interval later, even if these fail.
 
         Args:
             now_ms: the time (epoch ms).
@@ -69,7 +69,7 @@ class SnapshotSchedule:
         self._covered, self._reached = self._recorded, reached
 
     def end(self, began_ms: int, ended_ms: int, state_bytes: int) -> None:
-        """Take the price of snapshots into account.
+        """Take the duration and the size of snapshots into account.
 
         Args:
             began_ms: time of their `begin` (epoch ms).

@@ -26,16 +26,16 @@ POLL_S = 0.5
 LAST_BATCHES_S = 45.0
 """Longest wait for the last batches of all queries, which take seconds (s)."""
 _END_OF_JVM_S = 2.0
-"""Longest wait for the end of a JVM that does not answer (s): its connections end before the process does."""
+"""Longest wait for the end of a JVM that does not answer (s), because its connections close before the process ends."""
 
 _OUR_ERROR = re.compile(r"^\s*wakeroll\w*(?:\.\w+)+: (.+)$", re.MULTILINE)
-"""The last line of a traceback of an error of our own."""
+"""The last line of a traceback whose exception is one of wakeroll's."""
 _LOGIN_ERRORS = ("SaslAuthenticationException", "SslAuthenticationException")
-"""Kafka's Java client rejects a password, a certificate or a user."""
+"""Exceptions of Kafka's Java client about a rejected password, certificate or user."""
 _STORE_ERRORS = ("java.nio.file.AccessDeniedException: s3a:",)
-"""Hadoop's file system for S3 has an answer 401 or 403."""
+"""Text of Hadoop's file system for S3 after an answer 401 or 403."""
 _PLAN = "=== Streaming Query ==="
-"""Line of a Spark error behind which it describes the query."""
+"""Line of a Spark error after which the query is described."""
 
 
 class JobFailed(WakerollError):
@@ -46,11 +46,11 @@ class JobFailed(WakerollError):
 def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Iterator[Callable[[], SparkSession]]:
     """Provide a session for long-running jobs, and stop it at the end.
 
-    The function that it yields starts the session at its first call, and returns it at each. So a process that must
-    wait for brokers can start the JVM meanwhile, and one that must not start at all has none.
+    The yielded function starts the session at its first call, and returns it at each call. So a process that waits for
+    brokers can start the JVM meanwhile, and a process that must not start has no JVM.
 
-    Systemd and `timeout` send SIGTERM to Spark's JVM too, which then ends without finishing its batch. The service has
-    not failed then: the next start repeats the batch.
+    Systemd and `timeout` send SIGTERM to Spark's JVM too, which then ends without finishing its batch. This is not a
+    failure of the service: the next start repeats the batch.
 
     Raises:
         JarsMissing, SparkFailed: as for `start_session`, by the function.
@@ -90,7 +90,7 @@ def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Itera
 
 
 def _how_the_jvm_ended(spark: SparkSession, settings: Settings) -> str | None:
-    """Return in one sentence how the JVM of a session has ended; None while it lives, or if another process owns it."""
+    """Return in one sentence how the JVM of a session has ended; None while it runs, or if another process owns it."""
     jvm = jvm_process(spark)
     if jvm is None:
         return None
@@ -127,7 +127,7 @@ def raise_if_dead(query: StreamingQuery) -> None:
 
 
 def _remedy(query: StreamingQuery, error: str) -> str:
-    """Return what to do about credentials that are rejected, or a state that Spark cannot read; empty otherwise."""
+    """Return the remedy for rejected credentials, or for a state that Spark cannot read; empty otherwise."""
     if any(name in error for name in _LOGIN_ERRORS):
         return (
             "; the brokers reject the login of this process: check kafka_config; the next start reads its files again"
@@ -146,7 +146,7 @@ def _remedy(query: StreamingQuery, error: str) -> str:
 def stop_between_batches(query: StreamingQuery, until_s: float | None = None) -> None:
     """Stop a query at the end of its batch, so that no work is repeated after the next start.
 
-    While the query catches up, its next batch starts at once; then that batch is stopped when it has hardly begun.
+    While the query catches up, its next batch starts at once; then that batch is stopped at its very beginning.
 
     Args:
         query: a running query.
@@ -174,7 +174,7 @@ def wait_until(true: Callable[[], bool], until_s: float | None = None) -> None:
 def _first_sentence(error: StreamingQueryException) -> str:
     """Return the line of a Spark error that names the cause; write the whole error, with the plan, to the log.
 
-    The sentence of an error of our own is written for the reader, so it is returned without the name of its class.
+    The message of wakeroll's own errors is written for the reader, so it is returned without the name of its class.
     """
     log.error("%s", error)
     sentences = in_one_line(str(error).partition(_PLAN)[0])
@@ -186,7 +186,7 @@ def _first_sentence(error: StreamingQueryException) -> str:
 
 
 def _root_cause(query: StreamingQuery) -> str:
-    """Return the message of the innermost exception of a query that failed, such as that the disk is full."""
+    """Return the message of the innermost exception of a failed query, such as a full disk."""
     error = query._jsq.exception().get()
     while (cause := error.getCause()) is not None:
         error = cause

@@ -42,7 +42,7 @@ def start(spark: SparkSession, settings: Settings, topics: Sequence[str]) -> Str
 
 
 def query_of(topics: Sequence[str]) -> str:
-    """Return the name of the query for these topics, and of its checkpoint.
+    """Return the name of the query for these topics, which is also the name of its checkpoint.
 
     Each set of topics has its own checkpoint: if a topic is added to an existing one, Spark reads it from its start.
 
@@ -93,7 +93,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
 
 
 def _refuse_names(settings: Settings, topics: Sequence[str]) -> None:
-    """Reject names of topics that cannot be tapped; arrivals of arrivals would never end."""
+    """Reject names of topics that cannot be tapped, such as that of the arrivals, which would never end."""
     connection = settings.connection
     if ours := [topic for topic in topics if topic in connection.topics.all]:
         raise InvalidUsage(f"{ours[0]} is a topic of the control plane; name topics with messages")
@@ -104,7 +104,7 @@ def _refuse_names(settings: Settings, topics: Sequence[str]) -> None:
 
 
 def _check(settings: Settings, topics: Sequence[str]) -> None:
-    """Check that the topics exist; `run`, which may start later, creates that of the queues.
+    """Check that the topics exist; `run`, which may start later, creates the queues topic.
 
     Raises:
         InvalidUsage: there is no such topic of messages.

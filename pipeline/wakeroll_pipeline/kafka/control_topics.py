@@ -27,15 +27,15 @@ _RETENTION = "retention.ms"
 _IN_SYNC = "min.insync.replicas"
 _UNCLEAN = "unclean.leader.election.enable"
 _SAFE_REPLICAS = 3
-"""Replicas from which on two of them must have a record: one broker may then be lost, and writes continue."""
+"""Number of replicas from which on two of them must have a record, so that writes continue without one broker."""
 
 
 class InvalidTopics(InvalidUsage):
-    """The control plane's topics do not meet the needs of this deployment; the message has one sentence per topic."""
+    """The control plane's topics do not fit this deployment; the message has one sentence per topic."""
 
 
 class FewerBrokers(InvalidTopics):
-    """There are fewer brokers than a new topic needs replicas. At a cold start, others may follow."""
+    """There are fewer brokers than a new topic needs replicas. At a cold start, more brokers may follow."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Expected:
     topic: str
     partitions: int
     setting: str
-    """Name of our setting for the number of partitions."""
+    """Name of wakeroll's setting for the number of partitions."""
     retention_ms: int
 
     @property
@@ -81,8 +81,8 @@ def ensure_topics(
         connection: the brokers, and the names of the topics.
         partitions: number of partitions of the control topics and of the decisions.
         inbox_partitions: number of partitions of the inbox.
-        replication: replicas of a new topic; -1 means the brokers' default. Of three or more, two must have a record
-            before it counts as stored; with the default, the brokers' own `min.insync.replicas` applies.
+        replication: replicas of a new topic; -1 means the brokers' default. With three or more, two replicas must have
+            a record before it counts as stored; with the default, the brokers' own `min.insync.replicas` applies.
         patience_s: how long to wait for each answer of the brokers, in seconds.
 
     Returns:
@@ -142,7 +142,7 @@ def ensure_chain_topic(
     """Create the topic of the newest lines of the tables' chains, if it does not exist.
 
     Returns:
-        Why nothing can be published there; None if it exists.
+        The reason why nothing can be published there; None if the topic exists.
 
     Raises:
         NotReachable: no broker answered in time.
@@ -201,7 +201,7 @@ def _expected(topics: Topics, partitions: int, inbox_partitions: int) -> list[_E
 
 
 def _await_topics(cluster: Cluster, made: list[str], patience_s: float) -> None:
-    """Wait until the brokers know the topics that the controller has created."""
+    """Wait until the brokers have the metadata of the topics that the controller has created."""
     deadline = time.monotonic() + patience_s
     while not all(cluster.racks(made).values()):
         if time.monotonic() > deadline:
@@ -218,8 +218,8 @@ def _findings(
 ) -> list[Finding]:
     """Compare the topics with their expected settings.
 
-    Each request may reach another broker, and the brokers do not know a new topic at the same moment. So the topics in
-    `made`, which were just created, are queried until they are known.
+    Each request may reach another broker, and brokers receive the metadata of a new topic at different times. So the
+    topics in `made`, which were just created, are queried until their metadata is complete.
     """
     topics = [each.topic for each in expected]
     deadline = time.monotonic() + patience_s

@@ -27,7 +27,8 @@ COMMON = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-"""Settings with the same name and meaning in both clients. Settings of neither list are only for librdkafka."""
+"""Settings with the same name and meaning in both clients. All settings that are not translated are only for
+librdkafka."""
 
 _SECURITY = ("security.", "sasl.", "ssl.", "enable.ssl.")
 _KEY = re.compile(rb"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----")
@@ -61,7 +62,7 @@ def java_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _login(settings: dict[str, str]) -> dict[str, str]:
-    """Take the settings of SASL, and return those of a Java client."""
+    """Remove the settings of SASL, and return those of a Java client."""
     mechanism = settings.pop("sasl.mechanism", None)
     username, password = settings.pop("sasl.username", ""), settings.pop("sasl.password", "")
     if mechanism is None:
@@ -75,7 +76,7 @@ def _login(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _trust(settings: dict[str, str]) -> dict[str, str]:
-    """Take the settings by which a client verifies a broker, and return those of a Java client."""
+    """Remove the settings by which a client verifies a broker, and return those of a Java client."""
     java: dict[str, str] = {}
     if "ssl.ca.location" in settings:
         file = settings.pop("ssl.ca.location")
@@ -91,7 +92,7 @@ def _trust(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _identity(settings: dict[str, str]) -> dict[str, str]:
-    """Take the settings of a client's own certificate, and return those of a Java client."""
+    """Remove the settings of a client's own certificate, and return those of a Java client."""
     java: dict[str, str] = {}
     names = ("ssl.certificate.location", "ssl.key.location")
     certificate, key = (settings.pop(name, None) for name in names)

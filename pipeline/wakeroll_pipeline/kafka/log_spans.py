@@ -19,9 +19,9 @@ class Span(NamedTuple):
     """Records of a partition."""
 
     begin: int
-    """Offset of the first one."""
+    """Offset of the first record."""
     end: int
-    """Offset behind the last one."""
+    """Offset after the last record."""
 
 
 def read_spans(connection: Connection, spans: Mapping[ControlPartition, Span]) -> Iterator[Message]:
@@ -31,7 +31,7 @@ def read_spans(connection: Connection, spans: Mapping[ControlPartition, Span]) -
 
     Args:
         connection: the brokers.
-        spans: (topic, partition) -> its records; none if the span is empty.
+        spans: (topic, partition) -> its records; a span may be empty.
 
     Raises:
         NotReachable: the records could not be read, or a partition does not have them: its topic was created again, or

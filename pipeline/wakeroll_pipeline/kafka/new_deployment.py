@@ -1,4 +1,4 @@
-"""The start of a deployment: its topics are created, and its shards get the newest feature level and their keys."""
+"""The start of a deployment: its topics are created, and its shards receive the newest feature level and their keys."""
 
 from confluent_kafka import KafkaError
 
@@ -17,12 +17,12 @@ from wakeroll_pipeline.settings import Settings
 def ensure_deployment(settings: Settings, *, decides: bool = True) -> list[Finding]:
     """Create missing topics, check existing ones, and begin control topics that did not exist.
 
-    They get the newest feature level; and, if the deployment has a key file, its keys become those on record. Several
+    They receive the newest feature level; and, if the deployment has a key file, its keys are recorded. Several
     processes may do so at once: a second record of a level or of a key has no effect.
 
     Args:
-        settings: of the deployment.
-        decides: whether this process is a coordinator. Another one that has no key to sign with begins nothing.
+        settings: settings of the deployment.
+        decides: whether this process is a coordinator. Any other process begins no topic without a key that can sign.
 
     Returns:
         Findings that are not fatal.
@@ -61,7 +61,7 @@ def ensure_deployment(settings: Settings, *, decides: bool = True) -> list[Findi
 
 
 def _await_coordinator(settings: Settings, missing: str) -> None:
-    """Leave the begin of a missing topic to a coordinator, unless this process can sign its first records."""
+    """Leave the first records of a missing topic to a coordinator, unless this process can sign them."""
     try:
         key_to_sign(settings.read_keys(), "operator")
     except InvalidKeys as error:

@@ -1,7 +1,7 @@
-"""The topic of the newest lines of the tables' chains: who may write to the tables only cannot change its records.
+"""The topic of the newest lines of the tables' chains, which the right to write the tables is not enough to change.
 
-It is compacted, and a record has the name of its process in its key: so the last line of each process is kept for ever.
-Otherwise a recorder that continues a history that somebody has rewritten would replace the line that shows it.
+The topic is compacted, and the key of a record contains the name of its process, so the last line of each process is
+kept for ever. Otherwise a recorder that continues a rewritten history would replace the line that reveals this.
 """
 
 import logging
@@ -37,11 +37,11 @@ _decode = msgspec.json.Decoder(Published).decode
 class LinePublisher:
     """Publishes lines. For any thread; no method raises, and only `close` waits.
 
-    A failure is a warning: the tables are as good without the records.
+    A failure is only a warning, because the tables do not depend on these records.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
-        """Prepare; nothing is sent yet. The topic exists; `name` is that of this process, for people."""
+        """Prepare; nothing is sent yet. The topic must exist; `name` is the name of this process, for people."""
         self._connection = connection
         self._topic = connection.topics.chain
         self._by = f"{name}-{uuid.uuid4().hex[:12]}"
@@ -94,16 +94,16 @@ class LinePublisher:
 
 
 def forget_published(connection: Connection, tables: Iterable[str], reason: str, name: str) -> list[str]:
-    """Publish that the lines of tables that were published before do not count any more.
+    """Publish that the lines of tables that were published before are no longer valid.
 
     Args:
         connection: the brokers.
         tables: the tables; those without published lines are left out.
-        reason: why, for people.
+        reason: the reason, for people.
         name: name of this process, for people.
 
     Returns:
-        The tables whose lines do not count any more.
+        The tables whose lines are no longer valid.
 
     Raises:
         NotReachable: a record was not acknowledged, or the topic cannot be read.
@@ -136,7 +136,7 @@ def forget_published(connection: Connection, tables: Iterable[str], reason: str,
 def read_published(connection: Connection, patience_s: float = PATIENCE_S) -> list[Published] | None:
     """Return the records of the topic, in the order of its log; None if there is no such topic.
 
-    A record that nobody can read is left out: a recorder has not written it.
+    A record that cannot be decoded is left out, because no recorder has written it.
 
     Raises:
         AccessDenied: the principal may not read the topic.

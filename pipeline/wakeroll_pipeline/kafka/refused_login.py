@@ -1,7 +1,7 @@
-"""When a rejected login ends a process that had logged in before: its password or certificate has changed.
+"""The end of a process whose login is rejected although it worked before: its password or certificate has changed.
 
-Kafka's clients retry for ever with what they read at the start. A process that ends with the reason is started again by
-its supervisor, reads its files again, and works as soon as they are right.
+Kafka's clients retry for ever with the files that they read at the start. If the process ends with the reason, its
+supervisor restarts it; then it reads its files again, and works as soon as they are right.
 """
 
 import math
@@ -15,7 +15,7 @@ from wakeroll.errors import LoginFailed, NotReachable
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 
 _EVERY_S = 3.0
-"""How often the brokers are queried, and how long for an answer (s)."""
+"""Interval of the queries to the brokers, and longest wait for each answer (s)."""
 LONGEST_S = 15.0
 """How long logins may be rejected before the process ends (s): brokers that restart one by one may disagree."""
 
@@ -36,7 +36,7 @@ class RefusedLogin:
         """Report why no broker has answered.
 
         Returns:
-            The error that should end the process: nothing but rejections for `LONGEST_S`; None: it may go on.
+            The error that should end the process, after `LONGEST_S` of rejections only; None: the process may continue.
         """
         if not isinstance(error, LoginFailed):
             return None  # a broker that is away says nothing about the login
@@ -47,13 +47,13 @@ class RefusedLogin:
 
 @contextmanager
 def login_watched(connection: Connection, stop: threading.Event) -> Iterator[None]:
-    """Watch the login of a process with a client that stands for all others; set `stop` if it is rejected.
+    """Watch the login of a process with one client on behalf of all others; set `stop` if it is rejected.
 
-    The client is never replaced: a new one would read certificates again, with which the others were not made.
+    The client is never replaced, because a new one would read newer certificates than the other clients.
 
     Raises:
-        LoginFailed: at the end of the block, if the brokers have rejected the login for `LONGEST_S`; also if the block
-            fails, because that is the reason.
+        LoginFailed: at the end of the block, if the brokers have rejected the login for `LONGEST_S`; in place of an
+            error of the block, which is then a consequence.
     """
     refused: list[LoginFailed] = []
     ended = threading.Event()

@@ -18,7 +18,7 @@ _IN_KAFKA = {"DescribeConfigs": "DESCRIBE_CONFIGS"}
 def require_rights(
     connection: Connection, roles: Iterable[str], patience_s: float = PATIENCE_S, *, must_answer: bool = True
 ) -> None:
-    """Check that the principal may do on the control plane's topics what roles need; skip it without a login.
+    """Check that the principal has the rights of roles on the control plane's topics; skip it without a login.
 
     Topics that do not exist yet are not checked. Topics of messages are known only later.
 
@@ -26,7 +26,7 @@ def require_rights(
         connection: the brokers, and the login.
         roles: roles of `role_rights`.
         patience_s: how long to wait for each answer, in seconds.
-        must_answer: whether it is an error that no broker answers; False if the caller waits for one anyway.
+        must_answer: whether it is an error if no broker answers; False if the caller waits for one anyway.
 
     Raises:
         LoginFailed: the brokers reject the login.

@@ -1,4 +1,4 @@
-"""The rights that each role needs in Kafka: the least that it works with.
+"""The minimum rights that each role needs in Kafka.
 
 `wakeroll acls` prints them, `doctor` and the processes check them at their start, docs/security.md lists them.
 """
@@ -21,8 +21,8 @@ class Right(NamedTuple):
     kind: Kind
     name: str
     operations: tuple[str, ...]
-    """In the words of kafka-acls: Read, Write, Create, Delete, Alter, Describe, DescribeConfigs. Read, Write, Delete
-    and Alter include Describe."""
+    """Names as in kafka-acls: Read, Write, Create, Delete, Alter, Describe, DescribeConfigs. Read, Write, Delete and
+    Alter include Describe."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Scope:
 
     topics: Topics
     messages: tuple[str, ...] = ()
-    """Topics of messages that the application reads or writes."""
+    """Topics with messages that the application reads or writes."""
     groups: tuple[str, ...] = ()
     """Groups of the application: their topics of failed messages, or their groups of the same name in Kafka."""
 

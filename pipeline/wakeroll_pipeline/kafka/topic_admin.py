@@ -44,8 +44,8 @@ _LOOK_UP_S = 0.1
 LIST_S = 1.5
 """Time to wait for the names of all topics (s): Kafka's client cannot be stopped meanwhile."""
 RENEW_S = 30.0
-"""After this silence a new client is made (s). librdkafka 2.16 may stay connected and answer nothing any more, after
-all brokers were missing in the metadata for a moment, as on a machine that was overloaded."""
+"""After this time without an answer, the client is replaced (s). If all brokers were missing in the metadata for a
+moment, as on an overloaded machine, librdkafka 2.16 may stay connected and never answer again."""
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _AFTER: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -62,7 +62,7 @@ _UNREACHABLE = frozenset(
 
 
 class Racks(dict[int, str | None]):
-    """queue_id -> rack of its leader; "" without a rack, None without a leader. Empty if the topic does not exist."""
+    """Map of queue_id -> rack of its leader, "" without a rack, None without a leader; empty for a missing topic."""
 
     topic_id: str = ""
     """Id that changes if the topic is deleted and created again; empty if the brokers did not report one."""
@@ -87,7 +87,8 @@ class Cluster:
             connection: the brokers, and the login.
             patience_s: how long to wait for each answer, in seconds.
             stop: when set, all waits end.
-            renew_s: time without an answer (s) after which the client is replaced; a new one reads certificates again.
+            renew_s: time without an answer (s) after which the client is replaced; a new client reads certificates
+                again.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -144,8 +145,8 @@ class Cluster:
         """Query which operations this principal may perform on topics.
 
         Returns:
-            The operations of each topic, such as WRITE or DESCRIBE_CONFIGS; all if the brokers have no authorizer. Or
-            the error that the brokers report for it.
+            For each topic, the operations, such as WRITE or DESCRIBE_CONFIGS (all of them if the brokers have no
+            authorizer), or the error of the brokers.
         """
         asked = TopicCollection(list(topics))
         futures = self._admin.describe_topics(
@@ -169,8 +170,8 @@ class Cluster:
     def all_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         """Query the first offset and the end offset of every one of these partitions.
 
-        A topic that was just created has no leader for a moment, even after some broker has reported one, so this
-        asks again until the patience ends.
+        A topic that was just created has no leader for a moment, even after some broker has reported one. So the query
+        is repeated until the patience ends.
 
         Returns:
             (topic, partition) -> both offsets.
@@ -246,12 +247,12 @@ class Cluster:
         return {name: answer if isinstance(answer, KafkaError) else None for name, answer in answers.items()}
 
     def _list(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec) -> _Futures:
-        """Send a request for offsets; Kafka's client rejects an empty one."""
+        """Send a request for offsets; an empty one, which Kafka's client would reject, is skipped."""
         asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
         return self._admin.list_offsets(asked, request_timeout=self._patience_s) if asked else {}
 
     def _found(self, futures: _Futures) -> dict[tuple[str, int], int]:
-        """Wait for offsets; leave out partitions with an error, and those whose leader is dead.
+        """Wait for offsets; leave out partitions with an error, and partitions whose leader does not run.
 
         For the latter, librdkafka reports no error, but an invalid offset (confluent-kafka 2.16).
         """

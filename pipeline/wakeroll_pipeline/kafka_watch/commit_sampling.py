@@ -1,7 +1,7 @@
-"""Samples of committed offsets: of the commits of a queue within a short time, the last one goes on record.
+"""Samples of committed offsets: only the last commit of a queue within a short time is recorded.
 
-Most commits are replaced before a sample is taken. They cost little: batches are compared by their raw keys, and only
-the records that go on record are decoded.
+Most commits are replaced before a sample is taken. These cost little, because records are compared by their raw keys,
+and only recorded ones are decoded.
 """
 
 import time
@@ -12,40 +12,41 @@ from typing import NamedTuple
 from confluent_kafka import Message
 
 MOST_HELD = 20_000
-"""Commits of a partition that are held back at most; a sample is taken earlier."""
+"""Maximum number of commits of a partition that are held back; then a sample is taken earlier."""
 MOST_BYTES = 4 * 1024 * 1024
-"""Size of the values that are held back of a partition at most; a sample is taken earlier."""
+"""Maximum size of the values of a partition that are held back (bytes); then a sample is taken earlier."""
 MOST_KEYS = 50_000
-"""Keys of a partition that are known at most; beyond, they are forgotten and learned again."""
+"""Maximum number of cached keys of a partition; beyond it, the cache is cleared."""
 _COMMITS = (b"\0\0", b"\0\1")
-"""How the keys of commits begin: with the type of the record."""
+"""Prefixes of the keys of commits: the types of the record."""
 _SHORTEST_KEY = 4
-"""Bytes of a key of a group without a name."""
+"""Number of bytes of the shortest key: that of a group with an empty name."""
 
 
 class Mark(NamedTuple):
-    """How far a partition is on record."""
+    """Progress of recording a partition."""
 
     next_offset: int
     """Offset of the first record to read after a restart."""
     read_offset: int
-    """Everything before it is on record, except commits that are held back since `next_offset`."""
+    """All records below it are recorded, except commits from `next_offset` on that are held back."""
 
 
 class Step(NamedTuple):
-    """Records of a partition that go on record together."""
+    """Records of a partition that are recorded together."""
 
     at_ms: int
-    """The highest time in the partition so far (epoch ms): a clock that was put back does not reorder its records."""
+    """The highest time in the partition so far (epoch ms), so that a clock that was set back does not reorder
+    records."""
     partition: int
     groups: list[list[Message]]
-    """The records, those of a group together."""
+    """The records, grouped by their consumer group."""
     mark: Mark
-    """How far the partition is on record with them."""
+    """Progress of recording the partition after these records."""
 
 
 def group_in(key: bytes) -> bytes:
-    """Return the part of a key that names the group; records of the same group have the same."""
+    """Return the part of a key that names the group; it is equal for all records of the group."""
     return key[4 : 4 + int.from_bytes(key[2:4], "big")]
 
 
@@ -62,22 +63,23 @@ def offset_of(message: Message) -> int:
 class CommitSampler:
     """Holds back the commits of one partition until the next sample. For one thread.
 
-    A group's commits that were held back come before any other record of the group: they are of its owners until then.
-    After a restart, records before `Mark.read_offset` are read again only to hold back the same commits as before.
+    The commits of a group that are held back are recorded before any other record of the group, because they belong to
+    its owners before that record. After a restart, records before `Mark.read_offset` are read again only to hold back
+    the same commits as before.
     """
 
     def __init__(self, partition: int, mark: Mark, is_wanted: Callable[[bytes], bool], phase: float = 0.0) -> None:
         """Begin.
 
         Args:
-            partition: its number.
-            mark: how far it is on record.
+            partition: number of the partition.
+            mark: progress of recording it.
             is_wanted: whether a group is watched, by its name in the keys.
-            phase: when within an interval samples are taken, from 0 to 1; the partitions differ in it.
+            phase: when within an interval samples are taken, from 0 to 1; it differs between partitions.
         """
         self._partition = partition
         self._position = mark.next_offset
-        """Offset behind the last record that was read."""
+        """Offset after the last record that was read."""
         self._again = mark.read_offset
         self._is_wanted = is_wanted
         self._phase = phase
@@ -90,7 +92,7 @@ class CommitSampler:
         self._held: dict[bytes, Message] = {}
         """Key of a queue -> its newest commit."""
         self._bytes = 0
-        """Size of the values that were held back, also of those that were replaced since."""
+        """Size of the values that were held back, including replaced ones (bytes)."""
         self._first = 0
         """Offset of the first commit since the last sample; meaningless if none is held back."""
         self._ends_ms = 0
@@ -101,12 +103,12 @@ class CommitSampler:
 
     @property
     def mark(self) -> Mark:
-        """How far the partition is on record with all steps so far."""
+        """Progress of recording the partition after all steps so far."""
         first = self._first if self._held else self._position
         return Mark(first, max(self._position, self._again))
 
     def take(self, run: Sequence[Message], interval_ms: int) -> list[Step]:
-        """Take the next records, in order; return what goes on record.
+        """Process the next records, in order; return the steps to record.
 
         Args:
             run: the records.
@@ -128,13 +130,13 @@ class CommitSampler:
         return steps
 
     def flush(self, waits_s: float = 0.0) -> list[Step]:
-        """Return a sample, if the first commit that is held back has waited so long (s)."""
+        """Return a sample if the first commit that is held back has waited for this time (s)."""
         if not self._held or self._position < self._again or time.monotonic() - self._began_s < waits_s:
             return []
         return [self._sample(self._position)]
 
     def _is_commit(self, key: bytes | None) -> bool:
-        """Return whether a key is that of a commit, and learn it."""
+        """Return whether a key is that of a commit; cache a key of a commit."""
         if key is None or key[:2] not in _COMMITS or len(key) < _SHORTEST_KEY:
             return False
         group = group_in(key)
@@ -194,10 +196,10 @@ class CommitSampler:
         return is_full and self._position >= self._again
 
     def _sample(self, offset: int) -> Step:
-        """Return all commits that are held back; forget keys that are not used any more.
+        """Return all commits that are held back; clear unused keys.
 
         Args:
-            offset: of the first record behind the sample.
+            offset: offset of the first record after the sample.
         """
         by_group: dict[bytes, list[Message]] = {}
         for key, message in self._held.items():
@@ -207,7 +209,7 @@ class CommitSampler:
         return Step(self.reached_ms, self._partition, groups, Mark(offset, offset))
 
     def _take_other(self, message: Message, key: bytes | None, steps: list[Step]) -> None:
-        """Take a record that is no commit: the commits of its group that are held back come first."""
+        """Process a record that is not a commit: the commits of its group that are held back are recorded first."""
         is_again = offset_of(message) < self._again
         self._pass_to(message)
         its: list[Message] = []
@@ -222,7 +224,7 @@ class CommitSampler:
             steps.append(Step(self.reached_ms, self._partition, groups, self.mark))
 
     def _forget_keys(self) -> None:
-        """Forget the keys of which no commit is held back."""
+        """Remove the keys without a commit that is held back."""
         self._groups = {key: self._groups[key] for key in self._held}
         self._keys, self._unwanted = {}, set()
         for key, group in self._groups.items():

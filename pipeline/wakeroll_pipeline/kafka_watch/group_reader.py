@@ -24,12 +24,13 @@ AT_ONCE = 50
 """Groups that are described at the same time."""
 _SLICE_S = 0.05
 _SILENCE_S = 1.0
-"""How much longer than Kafka's client to wait for an answer (s)."""
+"""Additional wait for an answer beyond the timeout of Kafka's client (s)."""
 
 _Answer = TypeVar("_Answer")
 
 _ASSIGNING = (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING)
-"""States in which a classic group has no assignments. A group of KIP-848 has none such: members keep what they have."""
+"""States in which a classic group has no assignments. A group of KIP-848 has no such states: its members keep their
+partitions."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Listing:
     is_empty: Mapping[str, bool]
     """Kafka group -> whether it has no members."""
     problem: str = ""
-    """Why a broker did not list its groups; empty if all did."""
+    """Reason why a broker did not list its groups; empty if all did."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class Reading:
     """The answer about one group."""
 
     members: tuple[AssignedMember, ...] | None = None
-    """None if the group is between two assignments, so that nobody knows who has which partitions."""
+    """None if the group is between two assignments, so that the owners of partitions are not known."""
     offsets: Mapping[Queue, int] = field(default_factory=dict)
     """Queue -> committed offset."""
     assignor: str = ""
     problem: str = ""
-    """Why the group cannot be described; empty if it can."""
+    """Reason why the group cannot be described; empty if it can."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class GroupReader:
     """Queries to the brokers about groups. None of them joins a group or has an effect on one."""
 
     def __init__(self, connection: Connection, timeout: float) -> None:
-        """Prepare; `timeout` is how many seconds to wait for each answer.
+        """Prepare; each answer is waited for at most `timeout` seconds.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -77,7 +78,7 @@ class GroupReader:
         """Whether the client got no answer about a group."""
 
     def list(self) -> Listing:
-        """Return the groups that the brokers list. Share groups are not among them: Kafka's client leaves them out.
+        """Return the groups that the brokers list, without share groups, which Kafka's client leaves out.
 
         Raises:
             NotReachable: no broker answered in time.
@@ -96,7 +97,7 @@ class GroupReader:
         """Return a description of each of these groups, at most `AT_ONCE`.
 
         Args:
-            groups: Kafka group -> whether it has no members, by the list; then only its offsets are queried.
+            groups: Kafka group -> whether the list shows it without members; then only its offsets are queried.
         """
         if self._is_deaf:
             # After the restart of a broker, librdkafka 2.16 finds the coordinators of groups, but never connects to
@@ -156,7 +157,7 @@ class GroupReader:
 
 
 def _members(described: Iterable[MemberDescription]) -> Iterable[AssignedMember]:
-    """Yield members, which count as subscribers of the topics of which they have partitions: Kafka shows no others."""
+    """Yield members. They subscribe the topics of which they have partitions: Kafka shows no other topics."""
     for member in described:
         queues: Shares = {}
         for at in member.assignment.topic_partitions:

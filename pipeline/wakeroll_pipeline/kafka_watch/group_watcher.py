@@ -1,4 +1,4 @@
-"""The process that puts Kafka's own groups on record: it reads what their coordinator records, or describes them."""
+"""The process that records Kafka's own groups: it reads the records of their coordinator, or describes the groups."""
 
 import logging
 import re
@@ -34,9 +34,9 @@ from wakeroll_pipeline.kafka_watch.watched_ledger import Told, WatchedLedger
 log = logging.getLogger(__name__)
 
 APPEND_S = 2.0
-"""Time between two appends to the tables, if there is something to append (s)."""
+"""Time between two appends to the tables, if there are rows (s)."""
 PAST_APPEND_S = 10.0
-"""Time between two appends while the past is read (s): each one costs the same, however little it has."""
+"""Time between two appends while the past is read (s), because each append has a fixed cost."""
 APPEND_RECORDS = 50_000
 """Records after which an append follows at once."""
 APPEND_BYTES = 32 * 1024 * 1024
@@ -44,7 +44,7 @@ APPEND_BYTES = 32 * 1024 * 1024
 ROUTES_S = 5.0
 """Time between two queries of the topics of the groups (s)."""
 IDS_S = 1.0
-"""Shortest time between two queries because of an unknown topic id (s)."""
+"""Minimum time between two queries because of an unknown topic id (s)."""
 WITHOUT_MEMBERS_S = 60.0
 """Interval of descriptions of a group without members (s)."""
 _SLICE_S = 0.2
@@ -52,12 +52,12 @@ _PAUSE_S = 1.0
 
 
 class WatchRules(Struct, frozen=True, kw_only=True):
-    """Which groups to watch, and how."""
+    """The groups to watch, and the interval of descriptions."""
 
     groups: re.Pattern[str]
     """Matches the whole names of Kafka's groups."""
     interval_s: float = 5.0
-    """Time between two descriptions of a group, where the record cannot be read (s)."""
+    """Time between two descriptions of a group, where `__consumer_offsets` cannot be read (s)."""
 
 
 class GroupWatcher:
@@ -69,7 +69,7 @@ class GroupWatcher:
         Args:
             connection: the brokers.
             ledger: the tables, which no other process writes.
-            rules: which groups to watch.
+            rules: the groups to watch.
             timeout: seconds to wait for a broker.
 
         Raises:
@@ -85,7 +85,7 @@ class GroupWatcher:
         self._interval = SampleInterval()
         self._told: list[Told] = []
         self._waiting_records = 0
-        """Records of which the events wait for the next append."""
+        """Number of records whose events wait for the next append."""
         self._waiting_bytes = 0
         self._marks: Mapping[int, Mark] = dict(ledger.marks)
         self._appended_s = time.monotonic()
@@ -93,7 +93,7 @@ class GroupWatcher:
         self._asked_s = -IDS_S
         self._outage = Trouble(log, "Kafka's groups can be watched again")
         self.is_past_read = False
-        """Whether all that Kafka had recorded at the start is on record."""
+        """Whether all records that Kafka had at the start are recorded here."""
 
     def run(self, stop: threading.Event) -> None:
         """Watch until `stop` is set."""
@@ -184,7 +184,7 @@ class GroupWatcher:
                 self._append()
 
     def _begin_topics(self) -> None:
-        """Learn the ids of all topics, and which topics the groups on record have."""
+        """Query the ids of all topics, and note the topics of the recorded groups."""
         self._topics.learn_all(self._all_topics())
         for shard in self._ledger.shards.values():
             for name in shard.names():
@@ -216,7 +216,7 @@ class GroupWatcher:
                 self._topics.hear(one.event)
 
     def _route_if_due(self, stop: threading.Event) -> None:
-        """Append what brokers say about the topics of the groups, when the past is read."""
+        """Append routes for the topics of the groups from the brokers' answers, when the past is read."""
         if not self.is_past_read or time.monotonic() - self._routed_s < ROUTES_S:
             return
         self._routed_s = time.monotonic()
@@ -229,7 +229,7 @@ class GroupWatcher:
                 self._outage.began(f"the ends of topics are not known: {problem}; retrying")
 
     def _append(self) -> None:
-        """Append what was read, and how far."""
+        """Append the events that were read, and the progress of reading."""
         self._appended_s = time.monotonic()
         self._waiting_records = self._waiting_bytes = 0
         if not self._told:
@@ -278,7 +278,7 @@ def _progress(marks: Mapping[int, Mark]) -> Progress:
 
 
 class _Descriptions:
-    """The descriptions of groups so far: only what differs from the last one goes on record."""
+    """The descriptions of groups so far: only differences from the last one are recorded."""
 
     def __init__(self, rules: WatchRules) -> None:
         self._rules = rules
@@ -288,7 +288,7 @@ class _Descriptions:
         self._problems: dict[str, str] = {}
 
     def due(self, listed: Mapping[str, bool]) -> list[tuple[str, bool]]:
-        """Return the groups to describe now, each with whether it has no members."""
+        """Return the groups to describe now -> whether the group has no members."""
         now_s = time.monotonic()
         found = {name: empty for name, empty in listed.items() if name and self._rules.groups.fullmatch(name)}
         found |= {name: True for name, (members, _) in self._last.items() if members and name not in found}

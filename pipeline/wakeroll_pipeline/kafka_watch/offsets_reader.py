@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, read without a group of Kafka, in the order of their times."""
+"""The records of `__consumer_offsets`, read without a consumer group, in the order of their times."""
 
 import logging
 import time
@@ -22,22 +22,22 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 10_000
 _MOST_AHEAD = 5_000
-"""Records of a partition that wait for those of others, until it is read on (while the past is read)."""
+"""Maximum number of records of a partition that wait for those of other partitions, while the past is read."""
 _BYTES_PER_RECORD = 1_000
-"""A larger record counts as several ones."""
+"""Size above which a record counts as several records (bytes)."""
 _PATIENCE_S = 1.0
-"""Time after which it is seen whether the client can connect at all (s)."""
+"""Time after which the check begins whether the client can connect at all (s)."""
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, *_MISSING)
 
 
 class NotReadable(Exception):
-    """The brokers do not let this process read `__consumer_offsets`; the text says why."""
+    """The brokers do not allow this process to read `__consumer_offsets`; the text has the reason."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error.str())
         self.is_missing = error.code() in _MISSING
-        """Whether there seems to be no such topic: it is hidden, or the cluster has never had a group."""
+        """Whether the topic seems to be missing: it is hidden, or the cluster has never had a group."""
 
 
 class OffsetsReader:
@@ -78,37 +78,37 @@ class OffsetsReader:
         )
         self._reason = ""
         self._unreachable = ""
-        """Why the client cannot connect to any broker; empty if it can."""
+        """Reason why the client cannot connect to any broker; empty if it can."""
         self._ends: dict[int, int] = {}
         """Partition -> its end at the start; only partitions whose past is not read yet."""
         self._samplers: dict[int, CommitSampler] = {}
         self._waiting: dict[int, deque[Step]] = {}
         """Partition -> steps that wait for earlier ones of other partitions."""
         self._ahead: Counter[int] = Counter()
-        """Partition -> size of what waits, in records."""
+        """Partition -> size of its waiting steps, in records."""
         self._paused: set[int] = set()
         self._marks: dict[int, Mark] = {}
         self.past_records = 0
-        """Records that were there at the start and were not on record, at most: compaction may have removed some."""
+        """Upper bound of the records at the start that were not recorded: compaction may have removed some."""
         self.count = 0
-        """Records that were read."""
+        """Number of records that were read."""
         self._silence = Trouble(log, "the record of Kafka's groups can be read again")
 
     @property
     def is_past_read(self) -> bool:
-        """Whether all was returned that was there at the start."""
+        """Whether all records that existed at the start were returned."""
         return not self._ends and not any(self._waiting.values())
 
     @property
     def marks(self) -> Mapping[int, Mark]:
-        """Partition -> how far it is on record with all steps that were returned, also the one returned last."""
+        """Partition -> progress of recording after all returned steps, including the last one."""
         return self._marks
 
     def begin(self, marks: Mapping[int, Mark]) -> int:
-        """Begin behind what is on record; return the number of partitions.
+        """Begin after the recorded part; return the number of partitions.
 
         Args:
-            marks: partition -> how far it is on record; others begin with their first record.
+            marks: partition -> progress of recording it; other partitions begin with their first record.
 
         Raises:
             NotReadable: the topic is hidden, or this principal may not read it.
@@ -149,7 +149,7 @@ class OffsetsReader:
         return len(places)
 
     def _topic(self) -> TopicMetadata:
-        """Return what the brokers say of the topic; do not wait for them if each connection is refused."""
+        """Return the brokers' metadata of the topic; do not wait for them if each connection is refused."""
         self._unreachable = ""
         ends_s = time.monotonic() + self._timeout
         while True:
@@ -172,14 +172,14 @@ class OffsetsReader:
             self._unreachable = self._reason or error.str()
 
     def read(self, timeout: float, interval_ms: int) -> Iterator[Step]:
-        """Yield the next steps, which must be taken before the next one; wait at most `timeout` seconds for a record.
+        """Yield the next steps; each must be processed before the next; wait at most `timeout` seconds for a record.
 
         Args:
             timeout: how long to wait (s).
             interval_ms: time between two samples of the commits of a partition (ms).
 
         Raises:
-            NotReadable: the right to read was taken away.
+            NotReadable: the right to read was revoked.
         """
         was_past_read, unread = self.is_past_read, {*self._ends}
         runs = list(self._runs(take(self._consumer, _AT_ONCE, timeout)))
@@ -221,7 +221,7 @@ class OffsetsReader:
             yield number or 0, list(run)
 
     def _note(self, error: KafkaError, partition: int) -> None:
-        """Take an error that the client reports, or the end of a partition."""
+        """Process an error that the client reports, or the end of a partition."""
         if error.code() == KafkaError._PARTITION_EOF:
             self._ends.pop(partition, None)
         elif error.code() in _DENIED:
@@ -244,7 +244,7 @@ class OffsetsReader:
             self._ahead[step.partition] += _size(step)
 
     def _let_go_on(self) -> None:
-        """Pause the partitions that are far ahead of the others, and resume those that are not any more."""
+        """Pause the partitions that are far ahead of the others, and resume the others."""
         far = {number for number in self._ends if self._ahead[number] > _MOST_AHEAD}
         if pause := far - self._paused:
             self._consumer.pause([TopicPartition(TOPIC, number) for number in sorted(pause)])
@@ -253,7 +253,7 @@ class OffsetsReader:
         self._paused = far
 
     def _in_order(self) -> list[Step]:
-        """Return the steps that are not later than anything that the others may still have."""
+        """Return the steps that are not later than any record that other partitions may still have."""
         limit = min((self._samplers[number].reached_ms for number in self._ends), default=None)
         ready: list[Step] = []
         for number, waiting in self._waiting.items():

@@ -1,4 +1,4 @@
-"""From raw records of `__consumer_offsets` to events, with a count of what cannot be read."""
+"""The conversion of raw records of `__consumer_offsets` to events, with counts of unreadable records."""
 
 import logging
 import re
@@ -17,7 +17,7 @@ from wakeroll_pipeline.kafka_watch.watched_ledger import Told
 log = logging.getLogger(__name__)
 
 _MOST_NAMES = 100_000
-"""Names of groups of which it is known whether they are watched; beyond, the pattern is matched again."""
+"""Maximum number of groups for which the match with the pattern is cached."""
 
 
 class RecordDecoder:
@@ -27,9 +27,9 @@ class RecordDecoder:
         """Prepare.
 
         Args:
-            topics: names topics by their ids.
+            topics: returns the names of topics by their ids.
             groups: matches the whole names of the groups to watch.
-            own: beginnings of the names of wakeroll's own groups in Kafka, which are left out.
+            own: prefixes of the names of wakeroll's own groups in Kafka, which are left out.
         """
         self._topics = topics
         self._groups = groups
@@ -37,10 +37,10 @@ class RecordDecoder:
         self._wanted: dict[bytes, bool] = {}
         """Group, as in the keys -> whether it is watched."""
         self.skipped: Counter[str] = Counter()
-        """Reason -> records that cannot be read."""
+        """Reason -> number of unreadable records."""
 
     def is_wanted(self, name: bytes) -> bool:
-        """Return whether a group is watched, by its name in the keys; records of others are not even decoded."""
+        """Return whether a group is watched, by its name in the keys; records of other groups are not decoded."""
         known = self._wanted.get(name)
         if known is None:
             if len(self._wanted) >= _MOST_NAMES:

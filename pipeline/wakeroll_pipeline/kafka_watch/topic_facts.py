@@ -26,7 +26,7 @@ from wakeroll_pipeline.observer.topic_routes import RouteBook
 log = logging.getLogger(__name__)
 
 _URL_SAFE = str.maketrans("+/", "-_")
-"""Kafka prints ids in this alphabet, its C client in the other one."""
+"""Alphabet in which Kafka prints ids; its C client uses the other one."""
 
 
 class TopicFacts:
@@ -48,11 +48,11 @@ class TopicFacts:
         """Id of a topic -> its name."""
 
     def name_of(self, topic_id: str) -> str:
-        """Return the name of a topic by its id; the id if the topic is not known, as after it was deleted."""
+        """Return the name of a topic by its id; the id itself if the topic is not known, as after its deletion."""
         return self._names.get(topic_id, topic_id)
 
     def learn(self, ids: Mapping[str, str]) -> None:
-        """Take ids that a record names."""
+        """Note topic ids from a record."""
         self._names.update(ids)
 
     def learn_all(self, topics: Collection[str]) -> None:
@@ -70,7 +70,7 @@ class TopicFacts:
         self.hear_all(_topics_of(event))
 
     def hear_all(self, topics: Iterable[str]) -> None:
-        """Note topics of groups on record."""
+        """Note the topics of recorded groups."""
         for topic in topics:
             self._book.note_subscription(topic)
 

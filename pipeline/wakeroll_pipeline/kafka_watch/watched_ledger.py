@@ -64,7 +64,7 @@ class Told(Struct, frozen=True):
     """An event and its time."""
 
     at_ms: int
-    """Kafka's time (epoch ms)."""
+    """Time of the record in Kafka (epoch ms)."""
     event: LogEvent
 
 
@@ -74,7 +74,7 @@ class WatchedLedger:
     def __init__(self, settings: Settings) -> None:
         """Create missing tables, and continue with the shards as of their last events.
 
-        If the process before this one ended between two tables, the decisions that are missing are made again.
+        If an earlier process ended between the appends to two tables, the missing decisions are derived again.
 
         Args:
             settings: name the folder of the tables, the topics, the number of shards, and how long rows are kept.
@@ -104,12 +104,12 @@ class WatchedLedger:
         """Partition -> events since the last snapshot."""
         self._snapshot_s = time.monotonic()
         self.marks: dict[int, Mark] = {}
-        """Partition of `__consumer_offsets` -> how far it is on record."""
+        """Partition of `__consumer_offsets` -> progress of recording it."""
         self._restore()
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing is on record yet."""
+        """Whether nothing is recorded yet."""
         return not self.marks and all(shard.offset < 0 for shard in self._shards.values())
 
     @property
@@ -122,12 +122,13 @@ class WatchedLedger:
         return self._shards[partition_of(group_id.encode(), self._partitions)]
 
     def append(self, told: Iterable[Told]) -> int:
-        """Apply events in order, and append them and what follows; return the number of decisions.
+        """Apply events in order, and append them and the decisions; return the number of decisions.
 
-        If it raises, the shards are ahead of the tables: only `close` may follow, and a new ledger makes it good.
+        If it raises, the shards are ahead of the tables: then only `close` may be called, and a new ledger must be
+        opened.
 
         Args:
-            told: the events; those that are about no group are applied to every shard.
+            told: the events; an event that is about no group is applied to every shard.
 
         Raises:
             StorageFailed: a table cannot be written.
@@ -210,13 +211,13 @@ class WatchedLedger:
         self._write([], decisions)
 
     def _published(self, partition: int, at_ms: int, decisions: Iterable[AnyDecision]) -> list[KafkaRecord]:
-        """Return decisions as if they had been published when Kafka recorded their causes."""
+        """Return decisions with the times at which Kafka recorded their causes as times of publication."""
         return [
             KafkaRecord(self._topics.decisions, partition, 0, at_ms, None, encode_decision(one)) for one in decisions
         ]
 
     def _write(self, events: list[KafkaRecord], decisions: list[KafkaRecord]) -> None:
-        """Append the rows that the tables do not have yet, events first: decisions can be made again from them."""
+        """Append the rows that the tables do not have yet; first the events, which prove the decisions."""
         rows = rows_of(events, read_decisions(decisions))
         fresh: dict[Table, list[PlacedRow]] = {}
         for table in RECORDED:
@@ -248,7 +249,7 @@ class WatchedLedger:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Let the block make very many objects without a search for cycles among them, which takes 40 % of the time."""
+    """Switch garbage collection off for a block that makes very many objects: it would take 40 % of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""The archived log of each shard: its runs of records, the decisions of its eras, and where a group was.
+"""The archived log of each shard: its runs of records, the decisions of its eras, and the shards of a group.
 
-The functions ask an open ledger (`wakeroll_pipeline.ledger.ledger`), in SQL that both engines run.
+The functions query an open ledger (`wakeroll_pipeline.ledger.ledger`), in SQL that both engines run.
 """
 
 from collections.abc import Collection, Iterator
@@ -54,7 +54,7 @@ def archived_runs(ledger: Ledger, asked: Collection[ControlPartition]) -> dict[C
 
 
 def gaps_of(ledger: Ledger) -> Iterator[tuple[ControlPartition, int, int]]:
-    """Yield the gaps of the archived logs, in the order of offsets: partition, and the offsets beside the gap."""
+    """Yield the gaps of the archived logs, in order: partition, and the offsets before and after the gap."""
     for topic, partition, before, after in ledger.stream("""
         with places as (
             select
@@ -154,15 +154,15 @@ def windows(first: int, last: int) -> Iterator[tuple[int, int]]:
 
 
 SORTED_POSITIONS = 250_000
-"""Positions of a stream whose rows are sorted together. DuckDB would otherwise sort a whole stream, values included, in
+"""Positions of a stream whose rows are sorted together. Otherwise DuckDB would sort a whole stream, values included, in
 temporary files as large as the decoded rows. Each window opens the files of the table again: 0.25 ms of CPU each."""
 
 
 def places_of(ledger: Ledger, group_id: str, partitions: int) -> list[ControlPartition]:
-    """Return the shards in which a group is and was, sorted: it moves when the number of partitions changes.
+    """Return the present and the former shards of a group, sorted: it moves when the number of partitions changes.
 
     Raises:
-        InvalidUsage: the tables do not hold the group, or `partitions` leads to another shard; the message names the
+        InvalidUsage: the tables do not have the group, or `partitions` leads to another shard; the message names the
             likely mistake.
     """
     rows = ledger.rows(

@@ -1,4 +1,4 @@
-"""Batches of the recorder in the logs of the tables: which versions of the tables are of one moment.
+"""Batches of the recorder in the logs of the tables, by which versions of different tables belong to one moment.
 
 `record` commits the rows of a batch to one table after the other.  Each of these commits names its batch, and all
 tables to which the batch appends.  So a reader can leave out a batch that is not in all of its tables yet.
@@ -22,7 +22,7 @@ class Batch(Struct, frozen=True, array_like=True):
     """A batch of the recorder, or a part of one."""
 
     number: int
-    """Counts up, also across processes."""
+    """Number of the batch; it increases, also across processes."""
     tables: tuple[str, ...]
     """Tables to which it appends, in the order of the commits."""
 
@@ -41,7 +41,7 @@ class BatchCommit(Struct, frozen=True):
 
 
 class Unfinished(Struct, frozen=True):
-    """A batch that is in some of its tables only: `record` writes it, or was ended meanwhile and will repeat it."""
+    """A batch that is in some of its tables only: `record` is writing it, or ended meanwhile and will repeat it."""
 
     number: int
     begun_ms: int
@@ -65,11 +65,11 @@ def moment_of(warehouse: Folder, newest: Mapping[str, int]) -> Moment:
     """Return the newest moment at which each batch was in all of its tables, or in none.
 
     Tables of an earlier version, whose commits name no batch, are read in their newest versions. So is a table that
-    lacks each of several batches: it is not about to get them, but was lost and created again, or replaced.
+    lacks several batches: it will not receive them, because it was lost and created again, or replaced.
 
     Args:
         warehouse: folder of the tables.
-        newest: table -> its newest version that counts; tables that are not recorded are ignored.
+        newest: table -> its newest version to use; tables that are not recorded are ignored.
     """
     place = Place.of(warehouse)
     names = [table.name for table in RECORDED if table.name in newest]
@@ -105,7 +105,7 @@ def versions_of_batch(warehouse: Folder, newest: Mapping[str, int], table: str, 
         warehouse: folder of the tables.
         newest: table -> its newest version; tables that are not recorded are ignored.
         table: name of a table.
-        version: one of its versions. If no batch committed it, such as a compaction, the batch before it counts.
+        version: one of its versions. If no batch committed it, as for a compaction, the batch before it is used.
 
     Returns:
         The versions of the recorded tables; None if the log of the table names no batch: it is not recorded, or an
@@ -159,7 +159,7 @@ class _Newest:
 
     @property
     def commit(self) -> BatchCommit:
-        """Return the commit of the batch, which there must be."""
+        """Return the commit of the batch, which must exist."""
         assert self._commit is not None
         return self._commit
 

@@ -1,4 +1,4 @@
-"""The chains of the ledger's tables: where their lines are, and the next line of an append.
+"""The hash chains of the ledger's tables: the places of their lines, and the next line of an append.
 
 A line is first in the metadata of the Delta commits whose rows it covers, so it costs no further commit. Each append
 extends the newest line of its table, under the same number, until the line is appended to the table `chain`: within a
@@ -58,14 +58,14 @@ from wakeroll_pipeline.storage.place import Folder, Place
 METADATA = "wakeroll.lines"
 """Key of the lines in the metadata of a commit: a JSON list, usually of one line."""
 GATHER_MS = 60_000
-"""Shortest time between two appends to the table `chain` (ms)."""
+"""Minimum time between two appends to the table `chain` (ms)."""
 
 FIRST_POSITIONS = {EVENTS.name: 0, DECISIONS.name: 1}
 """Table whose positions have no gaps -> first position of a stream."""
 _MOST_ROWS = 100_000
-"""A line with so many rows is not extended."""
+"""Number of rows from which on a line is not extended."""
 _RECENT = 2_000
-"""Newest lines of a table that are read at a start."""
+"""Number of the newest lines of a table that are read at a start."""
 
 log = logging.getLogger("wakeroll.run")
 
@@ -94,8 +94,8 @@ def lines_in_commits(folder: Place, version: int, above: int) -> list[Line]:
 
     Args:
         folder: of the table.
-        version: newest version of the table that counts.
-        above: number of the newest line that is known; only later ones are returned.
+        version: newest version of the table to use.
+        above: number of the newest known line; only later lines are returned.
     """
     found: dict[int, Line] = {}
     for commit in commits_with(folder, version, METADATA):
@@ -109,7 +109,7 @@ def lines_in_commits(folder: Place, version: int, above: int) -> list[Line]:
 
 
 def lines_between(folder: Place, after: int, last: int) -> Iterator[Line]:
-    """Yield the lines in the metadata of a table's commits behind one version, and up to another one."""
+    """Yield the lines in the metadata of a table's commits after one version, up to another one."""
     for commit in takewhile(lambda one: one.version > after, commits_with(folder, last, METADATA)):
         yield from _lines_of(commit)
 
@@ -139,7 +139,8 @@ class _Chain:
         self.last: dict[str, int] = {}
         """Stream -> last position in the table."""
         self.found: list[Line] = []
-        """The line about what the recorder found at its start, and no other line says; usually none."""
+        """The line about rows that the recorder found at its start and that no other line covers; usually there is
+        none."""
 
 
 class Accepted(NamedTuple):
@@ -147,9 +148,9 @@ class Accepted(NamedTuple):
 
     kind: Literal["lost", "unproven"]
     positions: Mapping[str, int]
-    """Of lost rows: their stream, and the last one of successive positions."""
+    """For lost rows: their stream, and the last of consecutive positions."""
     rows: int
-    """Of lost rows: the number of positions; of others, the number of rows that are missing, 0 if they were edited."""
+    """For lost rows: the number of positions. Otherwise: the number of missing rows, 0 if rows were edited."""
     reason: str
 
 
@@ -164,8 +165,8 @@ class Chains:
 
         Args:
             warehouse: folder of the tables.
-            publish: receives the newest line of each table, after lines were appended to the table `chain`. It must
-                neither wait nor fail.
+            publish: receives the newest line of each table, after lines were appended to the table `chain`. The
+                function must neither wait nor fail.
         """
         self.warehouse = Place.of(warehouse)
         self._lock = Lock()
@@ -197,14 +198,14 @@ class Chains:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to gather lines."""
+        """Whether lines must be appended to the table `chain` now."""
         return bool(self._waiting) and now_ms() - self._gathered_ms >= GATHER_MS
 
     def lines(self, table: Table, delta: DeltaTable, rows: pa.Table) -> list[Line]:
         """Return the lines of an append; `note` or `forget` must follow.
 
-        Usually it is one line, which may be the newest line with further rows; before the first one there are also the
-        beginning, and gaps.
+        Usually it is one line, which may be the newest line with further rows. Before the first line of a table there
+        are also a line for the beginning, and lines for gaps.
 
         Args:
             table: the table.
@@ -254,21 +255,21 @@ class Chains:
             self._waiting += lines
 
     def forget(self, table: Table) -> None:
-        """Read the chain of a table again before its next append: the last one may have been committed, or not."""
+        """Let the chain of a table be read again before its next append: the last one may or may not be committed."""
         with self._lock:
             self._chains.pop(table.name, None)
             self._waiting = [line for line in self._waiting if line.table != table.name]
 
     @contextmanager
     def rewriting(self, table: Table, ends: Mapping[str, int] | None, reason: str, append: Append) -> Iterator[None]:
-        """Let the block delete or replace rows of a table, and record that: a cut before it, and what is kept after it.
+        """Record that the block deletes or replaces rows of a table: a cut before it, and the kept rows after it.
 
         After a crash in between, the rows up to the cut are not proven until `finish` is called.
 
         Args:
             table: the table.
             ends: stream -> highest position of the rows that the block changes; None: any row.
-            reason: why, as users read it.
+            reason: the reason, for users.
             append: appends rows to the table in a folder.
         """
         folder = self.warehouse / table.name
@@ -292,9 +293,9 @@ class Chains:
 
         Args:
             table: the table.
-            ends: stream -> highest position whose line is replaced; the lines behind it stay.
-            losses: what is lost.
-            reason: reason of the cut, as users read it.
+            ends: stream -> highest position whose line is replaced; later lines are kept.
+            losses: the accepted losses.
+            reason: reason of the cut, for users.
             append: appends rows to the table in a folder.
         """
         chain = self._chain_of(table, open_delta(self.warehouse / table.name))
@@ -308,13 +309,13 @@ class Chains:
                 self._add(table, one.kind, one.positions, one.rows, "", one.reason, append)
 
     def begin_again(self, table: Table, reason: str, append: Append, *, is_proven: bool) -> None:
-        """Let the chain of a table begin again with the rows that it has: lines say nothing of rows any more.
+        """Let the chain of a table begin again with its present rows, which the lines so far do not describe any more.
 
         Args:
             table: the table.
-            reason: why, as users read it.
+            reason: the reason, for users.
             append: appends rows to the table in a folder.
-            is_proven: whether the lines so far prove the rows; otherwise they are not proven any more.
+            is_proven: whether the lines so far prove the present rows; otherwise these rows are not proven any more.
         """
         last = self._chain_of(table, open_delta(self.warehouse / table.name)).last
         self._add(table, "begin", {} if is_proven else last, 0, "", reason, append)
@@ -323,7 +324,7 @@ class Chains:
             self._add(table, "found", last, _rows(parts), hash_of_rows(parts), "left of the rows before", append)
 
     def finish(self, table: Table, append: Append) -> None:
-        """Record what is kept of a table, if a deletion was interrupted."""
+        """Record the kept rows of a table, if a deletion was interrupted."""
         folder = self.warehouse / table.name
         if table not in CHAINED or not is_delta(folder) or self._chain_of(table, open_delta(folder)).head is None:
             return
@@ -361,7 +362,7 @@ class Chains:
     def gather(self, append: Append) -> None:
         """Append the lines that wait to the table `chain`, and log the newest line of each table.
 
-        Lines of a table to which another thread appends at this moment wait on.
+        Lines of a table to which another thread appends at this moment are left for the next call.
 
         Args:
             append: appends rows to the table in a folder.
@@ -393,7 +394,7 @@ class Chains:
             self._publish(heads)
 
     def heads(self) -> list[Head]:
-        """Return the newest gathered line of each table that this process has looked at."""
+        """Return the newest gathered line of each table that this process has read."""
         with self._lock:
             gathered = [chain.gathered for chain in self._chains.values() if chain.gathered is not None]
         return [Head(line.table, line.number, line.line_hash) for line in gathered]
@@ -421,7 +422,7 @@ class Chains:
         return chain
 
     def _found(self, table: Table, head: Line, last: Mapping[str, int], tail: Sequence[Line]) -> list[Line]:
-        """Return the line about the rows behind the positions of all lines; none if there are no such rows.
+        """Return the line about the rows after the positions of all lines; None if there are no such rows.
 
         Only the newest lines are read: an older stream that is not in them has no new rows.
         """
@@ -446,7 +447,7 @@ class Chains:
         return [_line(table, "found", ends, _rows(parts), hash_of_rows(parts), "written without lines", head)]
 
     def _parts(self, table: Table, ranges: Mapping[str, tuple[int, int]]) -> list[Part]:
-        """Return the rows of a table behind and up to positions of its streams."""
+        """Return the rows of a table between positions of its streams: after the first, up to the second."""
         folder = self.warehouse / table.name
         one = {stream: ([last], [1]) for stream, (_, last) in ranges.items()}
         with connected(folder) as connection:
@@ -457,8 +458,8 @@ class Chains:
     def _gaps(table: Table, chain: _Chain, parts: Iterable[OfStream]) -> Iterator[tuple[str, int, int, str]]:
         """Yield the gaps before and within the rows: stream, last missing position, number of positions, reason.
 
-        The decisions of a shard are numbered together, but if a decision has no group, it may be in another partition
-        than the others. The first number of a new shard depends on that of the shard from which it was split.
+        The decisions of a shard have one sequence of numbers, but a decision without a group may be in another
+        partition than the others. The first number of a new shard depends on that of the shard from which it was split.
         """
         first = FIRST_POSITIONS.get(table.name)
         if first is None:
@@ -536,7 +537,7 @@ def newest_line(warehouse: Place, table: str) -> Line | None:
 
 
 def gathered_lines(warehouse: Folder, condition: str, version: int | None = None) -> list[Line]:
-    """Return the rows of the table `chain` that meet an SQL condition, as lines; none if there is no such table."""
+    """Return the rows of the table `chain` that meet an SQL condition, as lines; none if the table does not exist."""
     folder = Place.of(warehouse) / CHAIN.name
     if not is_delta(folder):
         return []
@@ -548,7 +549,7 @@ def gathered_lines(warehouse: Folder, condition: str, version: int | None = None
 
 
 def lines_of(rows: Iterable[Iterable[Any]]) -> list[Line]:
-    """Return the lines in rows of the table `chain`; a row that is no line is left out.
+    """Return the lines in rows of the table `chain`; a row that is not a line is left out.
 
     Args:
         rows: the columns have the declared order.
@@ -566,7 +567,7 @@ def highest_positions(connection: duckdb.DuckDBPyConnection, source: str, table:
     """Return stream -> highest position in a table, sorted by the columns of the streams.
 
     Args:
-        connection: to DuckDB.
+        connection: connection to DuckDB.
         source: the table in the SQL of a query; rows without a position are left out, see `rows_without_position`.
         table: its declaration.
     """
@@ -580,7 +581,7 @@ def highest_positions(connection: duckdb.DuckDBPyConnection, source: str, table:
 
 
 def rows_without_position(connection: duckdb.DuckDBPyConnection, source: str, table: Table) -> int:
-    """Return the number of rows without a stream or a position: only a stranger can write them."""
+    """Return the number of rows without a stream or a position, which no recorder writes."""
     with connection.cursor() as cursor:
         [(count,)] = cursor.sql(f"select count(*) from {source} where {_has_no_position(table)}").fetchall()
     return int(count)
@@ -602,7 +603,7 @@ def sorted_rows(
     """Yield rows with the columns that are hashed, sorted by stream and position.
 
     Args:
-        connection: to DuckDB.
+        connection: connection to DuckDB.
         source: the table in the SQL of a query.
         table: its declaration.
         ranges: stream -> the position before the first row, and that of the last one.
@@ -622,14 +623,14 @@ def sorted_rows(
 
 
 def range_in_sql(table: Table, stream: str, after: int, last: int) -> str:
-    """Return the condition of the rows of a stream behind a position and up to another one."""
+    """Return the condition of the rows of a stream after a position and up to another one."""
     equal = [f"{quoted(name)} = {_literal(value)}" for name, value in values_of(stream, table).items()]
     position = quoted(table.position)
     return f"({' and '.join(equal)} and {position} > {after} and {position} <= {last})"
 
 
 _BATCH = 20_000
-"""Rows of an Arrow batch."""
+"""Number of rows of an Arrow batch."""
 
 
 def _literal(value: str | int) -> str:

@@ -1,4 +1,4 @@
-"""Compaction: the small files of a table become larger ones, whose rows are sorted.
+"""Compaction: the small files of a table are merged into larger ones, whose rows are sorted.
 
 The sink appends a file per batch. Compaction replaces consecutive files by one file that has the same rows. The commit
 is one of Delta's OPTIMIZE: files are removed and added, and no data changes.
@@ -18,19 +18,19 @@ from wakeroll_pipeline.storage.place import Place
 def compact(folder: Place, table: Table) -> bool:
     """Merge some small files of a table into a larger one, in one commit.
 
-    The files are consecutive ones by the time of their rows, behind the newest full file. A crash leaves at most a file
-    that no version has; `clean` deletes it.
+    The files are consecutive by the time of their rows, after the newest full file. A crash leaves at most one file
+    without a version; `clean` deletes it.
 
     Args:
-        folder: of the table; nobody else compacts it or deletes its rows meanwhile.
-        table: its declaration.
+        folder: folder of the table; no other process compacts it or deletes its rows meanwhile.
+        table: declaration of the table.
 
     Returns:
-        Whether files are left that the next call merges. Files that are appended meanwhile wait for the next round:
-        otherwise a table that always grows would be merged again and again, and no other table ever.
+        Whether files are left for the next call. Files that are appended meanwhile wait for the next round. Otherwise a
+        table that always grows would be merged all the time, and no other table ever.
 
     Raises:
-        NotRewritten: another program has enabled a feature of Delta for the table that compaction does not know, or
+        NotRewritten: another program has enabled a feature of Delta for the table that compaction does not support, or
             has committed at the same time; or a file of the table is missing or damaged.
         DeltaError: the log of the table is damaged.
         StorageFailed, OSError: the store did not answer, or a file cannot be written.
@@ -50,13 +50,13 @@ def compact(folder: Place, table: Table) -> bool:
 
 
 def small_files_of(delta: DeltaTable, table: Table) -> Sequence[DataFile]:
-    """Return the files that `compact` would merge, if there is more than one: those behind the newest full one."""
+    """Return the files that `compact` would merge, if there is more than one: those after the newest full one."""
     files = data_files(delta, table)
     return files[max((number for number, file in enumerate(files, 1) if file.is_full), default=0) :]
 
 
 def _first_rows(rewrite: Rewrite, files: Sequence[DataFile]) -> tuple[int, pa.Table]:
-    """Return a number of files, and the rows of these first ones: as many as a full file has."""
+    """Return the number of files whose rows fill one file, and these rows."""
     parts: list[pa.Table] = []
     size = 0
     for file in files:

@@ -1,7 +1,7 @@
 """Daily facts: a small Delta table with one row per group and day (UTC), which outlives the rows it was computed from.
 
-A day is written once, when every stream has recorded more than an hour of the next day.  Retention waits for it.  The
-facts are no part of the chain of hashes: while the rows of a day exist, `facts_of` computes the day again.
+A day is written once, when every stream has recorded more than an hour of the next day. Retention waits for it. The
+facts are not part of the hash chain: while the rows of a day exist, `facts_of` can compute the day again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,8 +47,8 @@ COMMENT = "The facts about one group on one day (UTC), kept when the rows of the
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MARGIN_MS = _HOUR_MS
-"""How long before and after a day rows count for it: reports of end offsets, expirations and fences of members (ms).
-Every stream must have recorded more than this of the next day before a day is complete."""
+"""Time before and after a day whose rows are used for it (ms): reports of end offsets, expirations and fences of
+members. A day is complete when every stream has records of more than this time of the next day."""
 
 
 class Fact(NamedTuple):
@@ -95,12 +95,12 @@ FACTS: Mapping[str, Fact] = {
 
 
 def columns_of_facts() -> tuple[Column, ...]:
-    """Return the columns of the table, as those of the tables of the ledger are declared."""
+    """Return the columns of the table, in the form of the declared columns of the ledger."""
     return tuple(Column(name, fact.type, "null" in fact.comment, fact.comment) for name, fact in FACTS.items())
 
 
 def query_of_facts(warehouse: Folder) -> str:
-    """Return DuckDB's query of the table: without rows if there is none, and failing if it cannot be read."""
+    """Return DuckDB's query of the table; without a table it has no rows, and it fails if it cannot be read."""
     path, columns = path_of_facts(warehouse), [(name, in_duckdb(fact.type)) for name, fact in FACTS.items()]
     try:
         if is_delta(path):
@@ -152,13 +152,13 @@ def missing_days(warehouse: Folder) -> list[date]:
 
 
 def write_day(warehouse: Folder, day: date, keep_versions_ms: int, now_ms: int) -> None:
-    """Compute the facts of a day and store them, in place of those that the table has of it.
+    """Compute the facts of a day and store them, in place of stored facts of this day.
 
     If another process has written at the same time, nothing is stored; the day is missing then, or was written by it.
 
     Args:
         warehouse: folder of the tables.
-        day: a complete day; those before it are written.
+        day: a complete day; all days before it must be written.
         keep_versions_ms: how long an earlier version of the table can be read (ms).
         now_ms: this machine's time (epoch ms).
 
@@ -182,7 +182,7 @@ def write_day(warehouse: Folder, day: date, keep_versions_ms: int, now_ms: int) 
 
 
 def store(path: Place, table: DeltaTable | None, day: date, facts: RecordBatchReader) -> bool:
-    """Store the facts of a day; return whether it was done, and not prevented by a write of another process.
+    """Store the facts of a day; return False if a write of another process prevented that.
 
     Args:
         path: folder of the table.
@@ -218,7 +218,7 @@ def store(path: Place, table: DeltaTable | None, day: date, facts: RecordBatchRe
 
 
 class Difference(NamedTuple):
-    """A stored fact that is not the one which the rows of its day give."""
+    """A stored fact that differs from the one that is computed from the rows of its day."""
 
     day: date
     group_id: str
@@ -227,13 +227,13 @@ class Difference(NamedTuple):
     stored: object
     """The stored value, or `no row`."""
     computed: object
-    """The value that the rows give, or `no row`."""
+    """The value that is computed from the rows, or `no row`."""
 
 
 def differences(warehouse: Folder) -> Iterator[Difference]:
-    """Yield the differences between the stored facts and those that the rows give, by day, group and column.
+    """Yield the differences between the stored facts and those computed from the rows, by day, group and column.
 
-    Days are left out of which rows were deleted, or are lost on record.
+    Days with rows that were deleted, or are recorded as lost, are left out.
 
     Args:
         warehouse: folder of the tables; without the table, there is nothing to yield.
@@ -296,7 +296,7 @@ def facts_of(ledger: DuckLedger, day: date, opening: Opening | None = None) -> R
     Args:
         ledger: the ledger.
         day: the day.
-        opening: what `opening_of` returns for the day; None: it is computed from all rows before the day.
+        opening: result of `opening_of` for the day; None: it is computed from all rows before the day.
 
     Raises:
         UnreadableTable: a table cannot be read.
@@ -340,7 +340,7 @@ def facts_of(ledger: DuckLedger, day: date, opening: Opening | None = None) -> R
 
 
 def _restrict(ledger: DuckLedger, of: LedgerTable, from_ms: int, to_ms: int) -> None:
-    """Let a table of a ledger have the rows of a period only: the files of it may have others.
+    """Restrict a table of a ledger to the rows of a period; its files may have other rows too.
 
     Args:
         ledger: the ledger.
@@ -362,14 +362,14 @@ def _add_rows(ledger: DuckLedger, of: LedgerTable, opening: DuckDBPyRelation) ->
 
 
 def _add_demands(ledger: DuckLedger, its: DuckLedger, begin_ms: int) -> None:
-    """Add the newest assignment before a day of each member that lost a queue on it: it demands the heartbeats.
+    """Add the last assignment before a day of each member that lost a queue on the day: it has the heartbeat interval.
 
-    The opening has those of the owners. Others lost a queue earlier, and nobody has got it until now.
+    The opening has the assignments of owners. The others lost a queue earlier, which had no owner since.
 
     Args:
         ledger: the ledger.
-        its: that of the day, with the opening.
-        begin_ms: begin of the decisions of the latter (epoch ms).
+        its: the ledger of the day, with the opening.
+        begin_ms: begin of the decisions in the ledger of the day (epoch ms).
     """
     connection = its.connection
     connection.execute(
@@ -414,7 +414,7 @@ def _rows_before(ledger: DuckLedger, day: date) -> list[dict[str, Any]]:
 
 
 def _is_whole(ledger: DuckLedger, its: DuckLedger, begin_ms: int, end_ms: int, losses: list[Loss]) -> bool:
-    """Return whether the log begins before the day, and no row of the day is lost as far as the chain says."""
+    """Return whether the log begins before the day, and the chain has no loss of rows of the day."""
     events = ledger.opened.deltas.get(EVENTS.name)
     bounds = None if events is None else bounds_of(events, EVENTS.at)
     if bounds is None:
@@ -425,7 +425,7 @@ def _is_whole(ledger: DuckLedger, its: DuckLedger, begin_ms: int, end_ms: int, l
 
 
 def _has_losses(its: DuckLedger, begin_ms: int, end_ms: int, losses: list[Loss]) -> bool:
-    """Return whether rows of a day are lost, as far as the chain says."""
+    """Return whether the chain has a loss of rows of a day."""
     for loss in losses:
         table = TABLES[loss.table]
         if not loss.stream or table not in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS):
@@ -456,7 +456,7 @@ _OPENED = {
         where table_name = 'offsets'
     """,
 }
-"""Table -> the newest row of each queue before a day, as if it were the first row of the day."""
+"""Table -> the newest row of each queue before a day, as the first row of the day."""
 
 _PARTITION = "group_id, topic, broker, queue_id"
 
@@ -466,10 +466,10 @@ _AS_COMMITTED = "committed as (select * exclude (slice) from committed_by_slice)
 
 
 def _lowest() -> str:
-    """Return the SQL of `committed`: the lowest committed offset of each partition over time, from those of its slices.
+    """Return the SQL of `committed`: over time, the lowest committed offset of the slices of each partition.
 
-    Level by level, each slice gets the lowest offset of its own and of its two halves; level 1 is the whole partition.
-    The work grows with the number of commits only, and partitions that are not cut have none.
+    Level by level, each slice receives the lowest offset of itself and of its two halves; level 1 is the whole
+    partition. The work grows with the number of commits only, and partitions that are not cut have none.
     """
     levels = [f"lowest_{MOST} as (select * exclude (slices) from of_slices where slices = {MOST})"]
     number = MOST // 2

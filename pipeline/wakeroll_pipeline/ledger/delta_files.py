@@ -21,7 +21,7 @@ from wakeroll_pipeline.storage.small_files import StorageFailed
 
 _FIRST = (f"{0:020}.json", "_last_checkpoint")
 _VERSION = re.compile(r"\d{20}\.(json|checkpoint\.)")
-"""A file of a Delta log that has a version, or the tables' state at one."""
+"""Name of a file of a Delta log with a version, or with the state of the table at a version."""
 
 REMOTE = "wakeroll"
 """Protocol of the names of remote files in DuckDB, which `wakeroll_pipeline.ledger.remote_files` serves."""
@@ -50,14 +50,15 @@ class Commit(NamedTuple):
 
     version: int
     info: Mapping[str, Any]
-    """Its metadata: `timestamp` (epoch ms), and those of the writer under their keys."""
+    """Metadata of the commit: `timestamp` (epoch ms), and the metadata of the writer under their keys."""
 
 
 def commits_with(folder: Folder, version: int, key: str) -> Iterator[Commit]:
     """Yield the commits of a table with a key in their metadata, from a version back; each is one small file.
 
-    The search ends where the log was cleaned, or after `_WITHOUT_KEY` commits without the key: an earlier release has
-    written them. Not with `deltalake`, whose `history` stops all threads of this process while it waits for a store.
+    The search ends where the log was cleaned, or after `_WITHOUT_KEY` commits without the key, which an earlier release
+    has written. It does not use `deltalake`, whose `history` stops all threads of this process while it waits for a
+    store.
 
     Raises:
         StorageFailed: the store of a remote table did not answer.
@@ -111,7 +112,7 @@ def connected(folder: Place) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def release(connection: duckdb.DuckDBPyConnection) -> None:
-    """Free the file system of a connection; otherwise both would keep each other alive."""
+    """Free the file system of a connection; otherwise each would keep the other in memory."""
     if connection.filesystem_is_registered(REMOTE):
         connection.unregister_filesystem(REMOTE)
 
@@ -119,8 +120,8 @@ def release(connection: duckdb.DuckDBPyConnection) -> None:
 def is_delta(folder: Folder) -> bool:
     """Return whether there is a Delta table in a folder, local or remote: a log that has a version.
 
-    The folder of the log alone is no table: a process may have died before it committed the first version. Spark's own
-    check (`DeltaTable.isDeltaTable`) takes it for one.
+    A folder with only a log folder is not a table: a process may have died before it committed the first version.
+    Spark's own check (`DeltaTable.isDeltaTable`) would accept it as a table.
 
     Raises:
         StorageFailed: the store of a remote folder did not answer.
@@ -132,16 +133,16 @@ def is_delta(folder: Folder) -> bool:
 
 
 class Period(NamedTuple):
-    """A period of the times in a column; a reader that needs the rows of it leaves out files without them."""
+    """A period of the times in a column; a reader that needs its rows leaves out files without such rows."""
 
     column: str
     from_ms: int
     to_ms: int | None
-    """The end, inclusive; None: none."""
+    """The end, inclusive; None: no end."""
 
 
 class Written(NamedTuple):
-    """A moment; a reader that needs only the rows of later appends leaves out the files that were written before."""
+    """A moment; a reader that needs only the rows of later appends leaves out the files that were written earlier."""
 
     from_ms: int
     """The moment (epoch ms), inclusive."""
@@ -158,13 +159,13 @@ class Ranges(NamedTuple):
 
 
 Part = Period | Written | Ranges
-"""A part of the rows of a table; a reader of it may get other rows too."""
+"""A part of the rows of a table; a reader of this part may receive other rows too."""
 
 
 def reading(
     delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]], part: Part | None = None
 ) -> str:
-    """Return the query of a table's rows, in the version that `delta` has.
+    """Return the query of a table's rows, in the version of `delta`.
 
     Args:
         delta: the table; None: it has no rows.
@@ -185,7 +186,7 @@ def reading(
 
 
 def exactly(file: str) -> str:
-    """Return the name of a file as DuckDB reads it: it takes some characters for patterns, except in brackets."""
+    """Return the name of a file for DuckDB, which reads some characters as patterns unless they are in brackets."""
     return re.sub(r"([\[*?])", r"[\1]", file)
 
 
@@ -211,9 +212,9 @@ def files_of(delta: DeltaTable, folder: Place, part: Part | None = None) -> list
     Args:
         delta: the table.
         folder: its folder.
-        part: leaves out the files that have no rows of it. Of a period, the statistics in the log show them. Files
-            without statistics stay. If the period has no end, the files of the last hour stay too: they have the newest
-            rows, also if the clock of these rows was put back. None: all files.
+        part: leaves out the files without rows of this part. For a period, the statistics in the log show them; files
+            without statistics are kept. If the period has no end, the files of the last hour are kept too: they have
+            the newest rows, even if the clock of these rows was set back. None: all files.
     """
     actions: Any = delta.get_add_actions(flatten=True)
     paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
@@ -309,7 +310,7 @@ def number_of_rows(delta: DeltaTable, part: Part | None = None) -> int:
     """Return the number of rows in the files of a table, by the statistics in its log.
 
     Args:
-        delta: the table; its files without statistics count as empty.
+        delta: the table; files without statistics count as empty.
         part: leaves out files, as in `files_of`.
     """
     actions: Any = delta.get_add_actions(flatten=True)
@@ -339,7 +340,7 @@ _TYPES = {
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
 }
-"""Simple type in Delta -> in DuckDB; a decimal has the same name in both."""
+"""Name of a simple type in Delta -> its name in DuckDB; a decimal has the same name in both."""
 
 
 def add_comments(connection: duckdb.DuckDBPyConnection, view: str, comment: str, columns: Mapping[str, str]) -> None:
@@ -356,7 +357,7 @@ def stored_comments(delta: DeltaTable) -> tuple[str, dict[str, str]]:
 
 
 def stored_columns(delta: DeltaTable) -> dict[str, str]:
-    """Return column -> its type in DuckDB, as the table has it."""
+    """Return column -> its type in DuckDB, for the stored columns of a table."""
     return {field.name: _type_of(field.type) for field in delta.schema().fields}
 
 

@@ -1,4 +1,4 @@
-"""A ledger that DuckDB answers for, in this process and without Java.
+"""A ledger that is queried by DuckDB, in this process and without Java.
 
 `deltalake` reads the Delta log: it finds the Parquet files of a version of a table.  DuckDB reads these files.
 """
@@ -57,18 +57,18 @@ from wakeroll_pipeline.storage.small_files import StorageFailed
 Answer = TypeVar("Answer")
 
 _FETCHED = 10_000
-"""Rows that `stream` fetches at once."""
+"""Number of rows that `stream` fetches at once."""
 
 _BOUND_MIB = 320
-"""Memory of DuckDB for questions about all rows (MiB). Sorts of a window of rows sometimes fail with 128."""
+"""Memory of DuckDB for queries of all rows (MiB). Sorts of a window of rows sometimes fail with 128."""
 
 _PERIODS_MS = tuple(hours * 3_600_000 for hours in (2, 8, 32, 128))
-"""Lengths of periods (ms). The first has a snapshot of each shard unless the coordinator was busy or did not run, and
-the decisions that a page shows."""
+"""Lengths of periods (ms). The first period has a snapshot of each shard, unless the coordinator was busy or did not
+run, and the decisions that a page shows."""
 
 _MANY_FILES = 64
-"""Files of all tables from which on a query is planned first, to find those that it needs: they take 16 ms, as a plan
-does."""
+"""Number of files of all tables from which on a query is planned first, to find the files that it needs: opening this
+many takes 16 ms, like a plan."""
 
 _WORDS = re.compile(r"\w+")
 
@@ -82,7 +82,7 @@ _FUNCTIONS = {
 class DuckLedger:
     """The tables and views of a warehouse, in the versions that they had when it was opened.
 
-    A thread that shares it with others uses a `cursor` of its own.
+    Each thread uses its own `cursor`.
     """
 
     engine: Engine = "duckdb"
@@ -94,9 +94,9 @@ class DuckLedger:
         opened: "Opened",
         views: "LazyViews | None" = None,
     ) -> None:
-        """Answer from a connection that has the tables; use `open_ledger`."""
+        """Use a connection that has the tables; call `open_ledger` instead."""
         self.table_connection = connection
-        """To DuckDB, with all tables, and with those views that a query has named."""
+        """Connection to DuckDB, with all tables, and with the views that queries have named."""
         self.warehouse = warehouse
         self.opened = opened
         self._views = LazyViews() if views is None else views
@@ -114,7 +114,7 @@ class DuckLedger:
 
     @property
     def unreadable(self) -> Mapping[str, UnreadableTable]:
-        """Table -> why it cannot be read, as far as this is known."""
+        """Table -> the reason why it cannot be read, as far as this is known."""
         return self.opened.unreadable
 
     def rows(self, sql: str, /, **values: Value) -> list[Row]:
@@ -146,7 +146,7 @@ class DuckLedger:
             raise
 
     def add_comments(self) -> None:
-        """Add the comments of the tables, the views and their columns, for a person; they take 40 ms."""
+        """Add the comments of the tables, the views and their columns, for people; this takes 40 ms."""
         self._views.create(self.table_connection)
         for table in TABLES.values():
             columns = (*columns_of(table.row), ERA) if has_era(table) else columns_of(table.row)
@@ -170,7 +170,7 @@ class DuckLedger:
             ledger.close()
 
     def periods(self, until_ms: int | None = None) -> Iterator[int]:
-        """Yield earlier and earlier begins of periods for `within` (epoch ms), for who does not know how much he needs.
+        """Yield earlier and earlier begins of periods for `within` (epoch ms), for a caller without a known begin.
 
         Args:
             until_ms: end of the periods (epoch ms); None: the end of the archived log.
@@ -186,14 +186,14 @@ class DuckLedger:
             yield from (end_ms - length_ms for length_ms in _PERIODS_MS if end_ms - length_ms > first_ms)
 
     def again(self, from_ms: int | None = None, to_ms: int | None = None) -> "DuckLedger":
-        """Return the same versions of the tables, without the files that have only rows outside a period.
+        """Return the same versions of the tables, without the files whose rows are all outside of a period.
 
         All rows of the period are there, and some others, so the work does not grow with the age of the ledger. The
         table `snapshots` is whole.
 
         Args:
             from_ms: begin of the period, by the times of the rows (epoch ms), inclusive; None: all tables are whole.
-            to_ms: end of the period, inclusive; None: none.
+            to_ms: end of the period, inclusive; None: no end.
         """
         connection = duckdb.connect()
         configure(connection, self.warehouse)
@@ -203,7 +203,7 @@ class DuckLedger:
         return DuckLedger(connection, self.warehouse, self.opened)
 
     def begin_behind(self, table: Table, is_old: str, part: Part | None = None) -> None:
-        """Let the view of a table begin behind its old rows; the whole table stays in the view `whole_name`.
+        """Let the view of a table begin after its old rows; the whole table stays in the view `whole_name`.
 
         Args:
             table: the table.
@@ -218,10 +218,10 @@ class DuckLedger:
         )
 
     def narrow(self, query: str) -> None:
-        """Let the tables leave out the files that a query does not need, by the statistics in the Delta log.
+        """Leave out the files of tables that a query does not need, by the statistics in the Delta log.
 
-        The answer to this query is the same; other queries may lack rows. Of few files nothing is left out, because
-        opening them takes less time than planning the query once more.
+        The answer to this query is the same; other queries may lack rows. If there are few files, nothing is left out,
+        because opening them takes less time than planning the query once more.
 
         Args:
             query: one query of DuckDB's SQL, on the tables, the views and the marts of this ledger.
@@ -237,7 +237,7 @@ class DuckLedger:
         """Return the size of the tables' files that a query needs (bytes): of all files, if it cannot be planned.
 
         Args:
-            query: as for `narrow`; marts do not count.
+            query: as for `narrow`; marts are not counted.
         """
         needed = self._needed_by(query)
         if needed is None:
@@ -264,13 +264,13 @@ class DuckLedger:
         return _reading(table, self.opened.deltas.get(table.name), self.warehouse / table.name, part)
 
     def in_bounded_memory(self, question: Callable[[], Answer]) -> Answer:
-        """Return the answer to a question about all rows, for which DuckDB uses temporary files instead of more memory.
+        """Return the answer to a query of all rows, for which DuckDB uses temporary files instead of more memory.
 
-        By default, it uses four fifths of the machine's memory. Some of its operators cannot do their work in files
-        alone: if the memory is too small for one of them, the question is asked again with the default.
+        By default, it uses four fifths of the machine's memory. Some of its operators need memory beside the files: if
+        it is too small for one of them, the query is repeated with the default.
 
         Args:
-            question: reads this ledger; it may be called twice.
+            question: function that reads this ledger; it may be called twice.
         """
         self.table_connection.execute(f"set global memory_limit = {literal(f'{_BOUND_MIB}MiB')}")
         try:
@@ -288,7 +288,7 @@ class DuckLedger:
     def damage_behind(self, error: duckdb.Error) -> UnreadableTable | None:
         """Return the damage of the tables that made DuckDB fail; None if the error has another reason.
 
-        From then on, each query that reads this table fails at once, with the same message.
+        From then on, each query that reads such a table fails at once, with the same message.
         """
         for known in self.unreadable.values():
             if str(known) in str(error):
@@ -316,7 +316,7 @@ class LazyViews:
         self._missing = dict(views("duckdb")) if exist else {}
 
     def create(self, connection: duckdb.DuckDBPyConnection, query: str | None = None) -> None:
-        """Create the views that a query names, and those behind them; None: all. Any thread may call it."""
+        """Create the views that a query names, and the views that these read; None: all. Any thread may call it."""
         if not self._missing:
             return
         with self._lock:
@@ -327,7 +327,7 @@ class LazyViews:
 
 
 def _named_in(query: str | None) -> list[str]:
-    """Return the views that a query names, and those behind them, in the order of `VIEWS`; None: all."""
+    """Return the views that a query names, and the views that these read, in the order of `VIEWS`; None: all."""
     if query is None:
         return list(VIEWS)
     words = set(_WORDS.findall(query.lower()))
@@ -340,7 +340,7 @@ def _named_in(query: str | None) -> list[str]:
 
 
 def whole_name(table: Table) -> str:
-    """Return the name of the view of a whole table, of which `DuckLedger.begin_behind` has left out rows."""
+    """Return the name of the view with all rows of a table from which `begin_behind` has left out some."""
     return f"{table.name}_whole"
 
 
@@ -380,13 +380,14 @@ def open_ledger(
 ) -> DuckLedger:
     """Open the ledger of a warehouse.
 
-    A table that cannot be read stops only the questions that read it: see `Opened.unreadable`.
+    A table that cannot be read stops only the queries that read it: see `Opened.unreadable`.
 
     Args:
         warehouse: folder of the tables.
         versions: table -> Delta version to read; None: the newest of each.
         at_one_moment: whether to leave out batches of the recorder that are not in all of their tables yet.
-        only: the only table that can be asked; others are available by `DuckLedger.within`. None: all tables and views.
+        only: the only table that can be queried; others are available by `DuckLedger.within`. None: all tables and
+            views.
 
     Raises:
         InvalidUsage: the warehouse has no tables.
@@ -397,13 +398,13 @@ def open_ledger(
 
 
 class Opened(NamedTuple):
-    """The tables that a connection has."""
+    """The open tables of a connection."""
 
     deltas: Mapping[str, DeltaTable]
-    """Table -> its log, in the version that is read; a table whose log cannot be read is left out."""
+    """Table -> its Delta log, in the version that is read; a table whose log cannot be read is left out."""
     unreadable: dict[str, UnreadableTable]
-    """Table -> why it cannot be read.  A query that reads it fails with this message, or the whole query would mislead:
-    without rows, a lost table looks like one in which nothing has happened."""
+    """Table -> the reason why it cannot be read. A query that reads it fails with this message. Without the failure, a
+    lost table would look like an empty one."""
 
     @property
     def versions(self) -> Mapping[str, int]:
@@ -456,7 +457,7 @@ def open_tables(
 def _create_table(
     connection: duckdb.DuckDBPyConnection, place: Place, opened: Opened, table: Table, period: Period | None = None
 ) -> None:
-    """Create the view of a table's rows; if it cannot be read, one that fails, and note why."""
+    """Create the view of a table's rows; if the table cannot be read, create a view that fails, and note the reason."""
     deltas, unreadable = opened
     if table.name not in unreadable:
         rows = _reading(table, deltas.get(table.name), place / table.name, period)
@@ -472,14 +473,14 @@ def _create_table(
 
 
 def has_era(table: Table) -> bool:
-    """Return whether a table has one row per decision, and so the column `era` in SQL."""
+    """Return whether a table has one row per decision, and therefore the column `era` in SQL."""
     return table.key == DECIDED
 
 
 def _find_tables(
     place: Place, versions: Mapping[str, int] | None, *, at_one_moment: bool
 ) -> tuple[dict[str, DeltaTable], dict[str, UnreadableTable]]:
-    """Return the tables whose logs can be read, and why tables cannot be read; a table may be in both.
+    """Return the tables whose logs can be read, and the reasons for unreadable tables; a table may be in both.
 
     Raises:
         InvalidUsage: there are no tables.
@@ -505,7 +506,7 @@ def _find_tables(
 def _find_logs(
     place: Place, versions: Mapping[str, int] | None
 ) -> tuple[dict[str, DeltaTable], dict[str, UnreadableTable]]:
-    """Return the tables whose logs can be read, and why the others cannot.
+    """Return the tables whose logs can be read, and the reasons for the others.
 
     Raises:
         InvalidUsage: there are no tables.
@@ -567,7 +568,7 @@ def whole_versions(warehouse: Folder, versions: Mapping[str, int] | None = None)
 
     Args:
         warehouse: folder of the tables.
-        versions: table -> version that is not to be exceeded; None: the newest of each.
+        versions: table -> highest version to use; None: the newest of each.
 
     Returns:
         Table -> version; a table that cannot be read is left out.
@@ -595,7 +596,7 @@ def bytes_of(warehouse: Folder) -> int:
 
 
 def configure(connection: duckdb.DuckDBPyConnection, place: Place | None) -> None:
-    """Set what the queries of the project expect, and let the connection read a remote warehouse; None: no files."""
+    """Configure a connection for the queries of the project, and for a remote warehouse; None: no files."""
     settings = {
         # As in Spark: null comes first, and last in descending order.
         "default_null_order": "nulls_first_on_asc_last_on_desc",
@@ -632,7 +633,7 @@ def _failing(table: Table, problem: UnreadableTable) -> str:
 
 
 def shown_columns(table: Table) -> Iterator[str]:
-    """Yield the columns of a table, and behind `shard` the column `era` of a table that has one row per decision."""
+    """Yield the columns of a table; after `shard`, also the column `era` if the table has one row per decision."""
     for column in columns_of(table.row):
         yield quoted(column.name)
         if column.name == "shard" and has_era(table):

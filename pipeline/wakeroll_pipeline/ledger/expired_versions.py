@@ -15,7 +15,8 @@ from wakeroll_pipeline.storage.small_files import FoundFile
 
 _HOUR_MS = 3_600_000
 _OF_VERSION = re.compile(r"\.?(\d{20})\.(.+)")
-"""A file of a log that belongs to a version, also Hadoop's checksum of one and what Spark has not finished."""
+"""Name of a file of a log that belongs to a version; also Hadoop's checksum of such a file, and unfinished files of
+Spark."""
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 _MOST_WITHOUT_CHECKPOINT = 20
 
@@ -30,18 +31,18 @@ class Expired(NamedTuple):
 
     @property
     def files(self) -> Sequence[FoundFile]:
-        """All of them in the order of their deletion: first the entries of versions whose rows are deleted next."""
+        """All files in the order of their deletion: the log entries of versions before the files of their rows."""
         return (*self.log, *self.rows)
 
 
 def expired_of(folder: Place, keep_versions_ms: int, now_ms: int) -> Expired:
-    """Return what only the expired versions of a table need; nothing if there is no table.
+    """Return the files that only the expired versions of a table need; none if there is no table.
 
     Args:
         folder: folder of the table.
-        keep_versions_ms: time that a version stays readable after the next one (ms); whole hours are used for files of
-            rows, rounded up, so that a writer that works has this long to commit the files that it has written. 0: only
-            the newest version stays, whatever the clocks say.
+        keep_versions_ms: time that a version stays readable after the next one (ms); for files of rows, it is rounded
+            up to whole hours, so that an active writer has this long to commit the files that it has written. 0: only
+            the newest version is kept, independently of clocks.
         now_ms: this machine's time (epoch ms).
 
     Raises:
@@ -66,17 +67,17 @@ def expired_of(folder: Place, keep_versions_ms: int, now_ms: int) -> Expired:
 def delete_expired(
     folder: Place, keep_versions_ms: int, now_ms: int, most_without_checkpoint: int = _MOST_WITHOUT_CHECKPOINT
 ) -> Expired:
-    """Delete what only the expired versions of a table need, and return it.
+    """Delete the files that only the expired versions of a table need, and return them.
 
-    It commits nothing, so it is safe beside writers and readers of the table, and beside another call: a reader of a
+    It commits nothing, so it is safe while others write or read the table, and during another call: a reader of a
     version that is not expired finds all its files.
 
     Args:
         folder: folder of the table.
         keep_versions_ms: as for `expired_of`.
         now_ms: as for `expired_of`.
-        most_without_checkpoint: commits behind the newest checkpoint of the log that it may have; if there are more, a
-            checkpoint is added first, because entries are deleted up to one only.
+        most_without_checkpoint: maximum number of commits after the newest checkpoint of the log; if there are more, a
+            checkpoint is added first, because entries are deleted only up to a checkpoint.
 
     Raises:
         DeltaError, StorageFailed: as `expired_of`; a part may be deleted, and the next call deletes the rest.
@@ -94,12 +95,12 @@ def delete_expired(
 
 
 def _expired_entries(entries: Sequence[FoundFile], before_ms: int | None) -> list[FoundFile]:
-    """Return the files of a log that no version needs which was the newest one at a moment or later.
+    """Return the files of a log that no version needs that was the newest at a moment or later.
 
     Args:
         entries: files of the log.
-        before_ms: the moment (epoch ms); None: only the newest version is needed. It is not "now" then: the newest
-            commit may be of this millisecond, or of a store whose clock is ahead.
+        before_ms: the moment (epoch ms); None: only the newest version is needed. The present time would not do,
+            because the newest commit may be of this millisecond, or of a store whose clock is ahead.
     """
     commits = {
         int(found[1]): one.modified_ms

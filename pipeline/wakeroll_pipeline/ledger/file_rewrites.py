@@ -1,7 +1,7 @@
 """Rewritten files of a table: some data files are replaced by others in one commit, which this module writes itself.
 
 Neither Spark nor deltalake is used to write, because both choose files by their size: they would merge rows of this
-minute into a file of last month, and a question about this minute would open both (decision 33). Rows are sorted by
+minute into a file of last month, and a query of this minute would open both (decision 33). Rows are sorted by
 `Table.layout`, in the encodings of `_encode`. The reasons and the figures are in decision 34.
 """
 
@@ -28,37 +28,39 @@ from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Place
 
 FULL_BYTES = 4 * 1024 * 1024
-"""A file with so many bytes is not merged again: an earlier release has merged it, or it has a large batch."""
+"""Size (bytes) from which on a file is not merged again: an earlier release has merged it, or it has a large batch."""
 MOST_IN_MEMORY = 96 * 1024 * 1024
-"""Size of the rows of one file (bytes in memory), about: 300,000 decisions, or 500,000 events."""
+"""Approximate size of the rows of one file (bytes in memory): 300,000 decisions, or 500,000 events."""
 _FULL = "full-"
-"""Begin of the name of a file that is full; the log has nothing else by which a later round could recognize it."""
+"""Prefix of the name of a full file, by which later rounds recognize it; the log has no other place for that."""
 _ROW_GROUP = 131_072
-"""Maximum rows of a row group: a reader decodes groups in parallel, and skips those without the kind that it needs."""
+"""Maximum number of rows of a row group: a reader decodes groups in parallel, and skips those without the kind that it
+needs."""
 _OWN_GROUP = 4_096
-"""A kind with so many rows does not share its row groups with the next kind."""
+"""Number of rows from which on a kind does not share its row groups with the next kind."""
 _MOST_KINDS = 64
 _PAGE = 4 * 1024 * 1024
 """Size of a page, and of a dictionary (bytes). Each page is compressed by itself, and JSON documents of one kind repeat
 each other: pages of 1 MiB need 8 % more for decisions, and 50 % more for events."""
 _LEVEL = 9
-"""Of Zstandard: a quarter less than level 3, for 1 µs of CPU per row. It decompresses as quickly."""
+"""Level of Zstandard: files are a quarter smaller than with level 3, for 1 µs of CPU per row, and decompress as
+quickly."""
 _MOST_WRITER_VERSION = 4
 _FEATURES = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"})
-"""Of Delta: writing files and rows that are there already does not need to know more of them."""
+"""Features of Delta that need no further support here, because existing files and rows are only rewritten."""
 
 
 class NotRewritten(WakerollError):
-    """A table stays as it is; the message names the table and the reason."""
+    """A table was not rewritten; the message names the table and the reason."""
 
 
 class DataFile(NamedTuple):
     """A data file of a table."""
 
     path: str
-    """In the log: relative to the folder, and encoded like a URL."""
+    """Path in the log: relative to the folder, and encoded like a URL."""
     size: int
-    """Bytes."""
+    """Size of the file (bytes)."""
     last_ms: int
     """Newest time of its rows, or, if the log does not have it, when the file was written (epoch ms)."""
     first_ms: int = 0
@@ -71,13 +73,13 @@ class DataFile(NamedTuple):
 
 
 class Rewrite:
-    """A new version of a table in which some files are replaced by others. Nobody else rewrites the table meanwhile."""
+    """A new version of a table, with other files in place of some. No other process may rewrite the table meanwhile."""
 
     def __init__(self, folder: Place, table: Table) -> None:
         """Open the table.
 
         Raises:
-            NotRewritten: another program has enabled a feature of Delta for the table that is not known here.
+            NotRewritten: another program has enabled a feature of Delta for the table that is not supported here.
             DeltaError: the log of the table is damaged.
             StorageFailed: the store did not answer.
         """
@@ -95,7 +97,7 @@ class Rewrite:
             raise NotRewritten(f"{self._folder} stays as it is: its protocol has {names}, which wakeroll does not know")
 
     def rows_in(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of a file, with these columns of the table or with all; one that it lacks is null.
+        """Return the rows of a file, with these columns of the table or with all; a column that the file lacks is null.
 
         Raises:
             NotRewritten: the file is missing or damaged.
@@ -133,9 +135,9 @@ class Rewrite:
         """Commit the new version. After a crash before that, `delete_expired` deletes the files that were written.
 
         Args:
-            operation: its name in the log, as Delta's own writers call it.
-            parameters: of the operation, for the log.
-            changes_data: whether other rows are there than before.
+            operation: name of the operation in the log, as in Delta's own writers.
+            parameters: parameters of the operation, for the log.
+            changes_data: whether the rows of the table change.
 
         Raises:
             NotRewritten: another program has committed at the same time.
@@ -194,7 +196,7 @@ def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _interval(delta: DeltaTable) -> int:
-    """Return after how many commits a writer of the table makes a checkpoint of its log."""
+    """Return the number of commits after which a writer of the table makes a checkpoint of its log."""
     return int(delta.metadata().configuration.get("delta.checkpointInterval") or 100)
 
 
@@ -220,7 +222,7 @@ def _encode(rows: pa.Table, table: Table) -> bytes:
 
 
 def _row_groups(rows: pa.Table, table: Table, ordered: pa.Array) -> Iterator[pa.Array]:
-    """Yield the rows of each row group, by their numbers: no other row group has a part of a common kind."""
+    """Yield the numbers of the rows of each row group; a frequent kind has row groups of its own."""
     if table is SNAPSHOTS:  # states have megabytes, and a reader needs one
         yield from (ordered.slice(number, 1) for number in range(len(ordered)))
         return
@@ -236,7 +238,7 @@ def _row_groups(rows: pa.Table, table: Table, ordered: pa.Array) -> Iterator[pa.
 
 
 def _runs(values: pa.ChunkedArray) -> list[int]:
-    """Return how often each value is repeated in sorted values; the sum alone if there are too many values."""
+    """Return the number of occurrences of each value in sorted values; only the sum if there are too many values."""
     ends = pc.run_end_encode(values.combine_chunks()).run_ends.to_pylist()
     if len(ends) > _MOST_KINDS:
         return [len(values)]

@@ -1,4 +1,4 @@
-"""Names of groups that do not exist: the error, and a check that reads the decisions only, as `groups` takes longer."""
+"""Names of groups that do not exist: the error, and a check by the decisions, which is faster than by `groups`."""
 
 import difflib
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_pipeline.ledger.ledger import Ledger
 
 _NEAR = 3
-"""Similar names that the error suggests, at most."""
+"""Maximum number of similar names that the error suggests."""
 _FEW = 5
 """Number of groups up to which the error lists all of them."""
 
@@ -34,7 +34,7 @@ def unknown_group(group_id: str | None, names: Sequence[str]) -> str:
 
 
 def unknown_member(client_id: str, group_id: str, names: Sequence[str]) -> str:
-    """Return the sentence about a client that is no member of a group, with the members' names.
+    """Return the sentence about a client that is not a member of a group, with the members' names.
 
     >>> unknown_member("c11", "billing", ["c1", "c2"])
     "no member 'c11' in group 'billing'; did you mean c1?"
@@ -53,7 +53,7 @@ def refuse_unknown_group(ledger: Ledger, group_id: str) -> None:
     """Reject the name of a group that does not exist.
 
     Raises:
-        InvalidUsage: the tables hold no decision about the group; the message suggests similar names.
+        InvalidUsage: the tables have no decision about the group; the message suggests similar names.
     """
     if ledger.rows(f"{_GROUPS} and group_id = $group_id", group_id=group_id):
         return
@@ -61,5 +61,5 @@ def refuse_unknown_group(ledger: Ledger, group_id: str) -> None:
 
 
 def group_names(ledger: Ledger) -> list[str]:
-    """Return the names of all groups that the tables hold decisions about, sorted."""
+    """Return the names of all groups with decisions in the tables, sorted."""
     return [row.group_id for row in ledger.rows(f"{_GROUPS} order by group_id")]

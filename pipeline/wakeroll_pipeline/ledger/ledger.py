@@ -1,4 +1,4 @@
-"""An open ledger: the tables and views of a home in one version each, which answer SQL.
+"""An open ledger: the tables and views of a home, each in one version, for queries in SQL.
 
 `wakeroll_pipeline.ledger.duck_ledger` opens one in this process, without Java; `wakeroll_pipeline.ledger.spark_ledger`
 in Spark.
@@ -12,13 +12,13 @@ from wakeroll_pipeline.ledger.view_queries import Engine
 
 
 class UnreadableTable(WakerollError):
-    """A table cannot be read: a file of it is missing or damaged, a right is missing, or it is another table.
+    """A table cannot be read: a file of it is missing or damaged, a right is missing, or another table is in its place.
 
-    The message names the table, the file and what to do.  A command that ends with it has the exit code 3.
+    The message names the table, the file and the remedy. A command that ends with this error has the exit code 3.
 
     Attributes:
         table: name of the table or mart; empty if the whole folder cannot be read.
-        damage: the message without what to do, if a file is missing or damaged; otherwise empty.
+        damage: the message without the remedy, if a file is missing or damaged; otherwise empty.
     """
 
     table: str = ""
@@ -30,7 +30,7 @@ Value = str | int | float | bool | None
 
 
 class Row:
-    """A row of an answer, or a struct in it: its values are attributes, and items for names that Python reserves.
+    """A row of an answer, or a struct in it: its values are attributes, and also items, for names that Python reserves.
 
     >>> Row(("epoch", "from"), (3, "c1")).epoch, Row(("epoch", "from"), (3, "c1"))["from"]
     (3, 'c1')
@@ -39,7 +39,7 @@ class Row:
     __slots__ = ("_names", "_values")
 
     def __init__(self, names: Sequence[str], values: Sequence[Any]) -> None:
-        """Make a row of as many names as values."""
+        """Make a row; there must be as many names as values."""
         self._names = names
         self._values = values
 
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of the columns; a column of this name is available as an item only."""
+        """Names of the columns; a column that is itself called `names` is available as an item only."""
         return self._names
 
     def __iter__(self) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Rows that are lost for ever, as an operator has accepted them: lines of the chain that readers must know."""
+"""Rows that are lost for ever and whose loss an operator has accepted: lines of the chain that readers must respect."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -89,7 +89,7 @@ def _losses_in(row: Any) -> list[Loss]:
 
 
 def unproven_decisions(ledger: Ledger) -> dict[str, list[Range]]:
-    """Return shard with era -> ranges of decisions of which one or more were edited, as an operator has accepted.
+    """Return shard with era -> ranges of decisions with edited ones among them, as an operator has accepted.
 
     A line of the kind ``unproven`` has the positions of the line whose rows differ; its rows follow those of the lines
     before.
@@ -125,7 +125,7 @@ def lost_decisions(losses: Iterable[Loss]) -> dict[str, list[Range]]:
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return ranges sorted, and those that touch as one."""
+    """Return ranges sorted; merge those that touch."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:

@@ -50,8 +50,9 @@ class Upkeep:
             settings: settings of the deployment.
             report: receives each step.
             rewriting: surrounds a deletion of rows.
-            finish: called for each table before the first deletion: one before may have been interrupted.
-            tables: tables that are there, in the order of `wakeroll_model.rows.TABLES`.
+            finish: called for each table before the first deletion, because an earlier deletion may have been
+                interrupted.
+            tables: the existing tables, in the order of `wakeroll_model.rows.TABLES`.
         """
         self._tables = tuple(tables)
         self._rewriting = rewriting
@@ -77,10 +78,10 @@ class Upkeep:
         self._run_next()
 
     def delete_old_rows(self) -> dict[str, Exception]:
-        """Delete the rows that are older than the retention now, whether that is due or not.
+        """Delete the rows that are older than the retention now, even if no deletion is due.
 
         Returns:
-            Step that failed -> its error. The steps behind it were not run.
+            Step that failed -> its error. Later steps were not run.
         """
         self._steps = deque([("find old rows", self._find_old)])
         failed: dict[str, Exception] = {}

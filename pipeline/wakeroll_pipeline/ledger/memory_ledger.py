@@ -29,7 +29,7 @@ class MemoryLedger(DuckLedger):
             self.table_connection.execute(f"create view {table.name} as select {shown} from {_rows_of(table)}")
 
     def append(self, table: Table, rows: Iterable[Struct]) -> None:
-        """Append rows of a table whose columns have a form in JSON, which bytes have not."""
+        """Append rows of a table whose columns can be converted to JSON; bytes cannot."""
         columns = columns_of(table.row)
         names = ", ".join(quoted(column.name) for column in columns)
         structure = literal(f"[{json_in_duckdb(columns)}]")

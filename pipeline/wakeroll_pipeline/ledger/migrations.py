@@ -1,4 +1,4 @@
-"""Migration of tables that an earlier version created: new columns are added, nothing else changes."""
+"""Migration of tables that an earlier version created: new columns are added, and nothing else changes."""
 
 from collections.abc import Iterator
 

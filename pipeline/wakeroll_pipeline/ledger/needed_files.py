@@ -1,8 +1,8 @@
-"""The rows of each table that a query of a user needs, as DuckDB's plan of the query shows them.
+"""The rows of each table that a user's query needs, from DuckDB's plan of the query.
 
-DuckDB moves the conditions of a query down to the tables, through views and joins. By itself it compares them with the
-statistics in each Parquet file, which it has to open for that. `ranges_of` reads the conditions from a plan over empty
-tables, so that a ledger can compare them with the statistics in the Delta log, and leave out the files.
+DuckDB moves the conditions of a query down to the tables, through views and joins. By itself, it compares the
+conditions with the statistics in each Parquet file, which it must open for that. `ranges_of` reads the conditions from
+a plan over empty tables, so that a ledger can compare them with the statistics in the Delta log, and leave out files.
 """
 
 import re
@@ -24,7 +24,7 @@ def ranges_of(plan: duckdb.DuckDBPyConnection, query: str, tables: Collection[st
     """Return the rows that a query needs of each table that it reads.
 
     Args:
-        plan: to DuckDB, with empty tables, and the views of the ledger.
+        plan: connection to DuckDB with empty tables and the views of the ledger.
         query: one query of DuckDB's SQL; it is planned, but not run.
         tables: the tables of interest.
 

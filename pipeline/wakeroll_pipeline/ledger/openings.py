@@ -1,8 +1,8 @@
 """The opening of a day: the part of the rows before it that the facts of the day need.
 
-It has one row per queue whose owner or committed offset was ever recorded, of any age. Computed from nothing, it needs
-all rows before the day; computed from the opening of an earlier day, only those since. `write_opening` keeps that of
-the newest day beside the daily facts. The file may be deleted at any time.
+It has one row per queue whose owner or committed offset was ever recorded, of any age. Without an earlier opening, all
+rows before the day are needed; with the opening of an earlier day, only the rows since. `write_opening` stores the
+opening of the newest day beside the daily facts. The file may be deleted at any time.
 """
 
 import tempfile
@@ -19,7 +19,7 @@ from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Place
 
 _FILE = "_opening-2.parquet"
-"""Name of the file; readers of Delta tables ignore names with this begin. The number is that of its columns."""
+"""Name of the file; readers of Delta tables ignore names with this prefix. The number is the version of its columns."""
 
 
 class Opening(NamedTuple):
@@ -42,7 +42,7 @@ def opening_of(ledger: DuckLedger, day: date, known: Opening | None = None) -> O
     Args:
         ledger: the ledger.
         day: the day.
-        known: that of the same day or an earlier one; that of a later day is not used. None: all rows are read.
+        known: the opening of the same day or an earlier one; that of a later day is not used. None: all rows are read.
 
     Raises:
         UnreadableTable: a table cannot be read.

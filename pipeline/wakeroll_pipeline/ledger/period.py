@@ -1,4 +1,4 @@
-"""A period of log time, as users name it and as SQL selects it."""
+"""A period of log time, in words for users and as a condition in SQL."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The rows that the chain of a table proves, and the lines whose rows are not those that were written."""
+"""The rows that the hash chain of a table proves, and the lines whose rows differ from the written ones."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.row_hashes import parts_by_line
 
 MOST_AT_ONCE = 250_000
-"""Rows that are read at once; a line with more is read alone."""
+"""Maximum number of rows that are read at once; a line with more is read alone."""
 
 
 class Chain(NamedTuple):
@@ -20,9 +20,9 @@ class Chain(NamedTuple):
 
     table: Table
     lines: Sequence[Line]
-    """All of them from `first` on, sorted by number."""
+    """All lines from `first` on, sorted by number."""
     first: int = 1
-    """Number of the first of them."""
+    """Number of the first line."""
     begins: Mapping[str, int] = {}
     """Stream -> last position that a line before `first` covers."""
     may_grow: bool = False
@@ -36,12 +36,12 @@ class Chain(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """Which positions of the lines before a line are needed, of a table of which a reader has only the newest rows."""
+    """The positions of earlier lines that a reader needs if it has only the newest rows of a table."""
 
     streams: Set[str]
-    """The streams of these rows."""
+    """The streams of the newest rows."""
     rows: int
-    """Number of these rows. A stream that the lines with so many rows do not have begins behind them."""
+    """Number of the newest rows. A stream that is missing in lines with this many rows begins after them."""
 
 
 def chain_of(ledger: DuckLedger, table: Table, first: int = 1, *, begins: bool = True) -> Chain:
@@ -50,8 +50,8 @@ def chain_of(ledger: DuckLedger, table: Table, first: int = 1, *, begins: bool =
     Args:
         ledger: the ledger.
         table: the table.
-        first: number of its first line that is wanted.
-        begins: whether the positions of all lines before are wanted too; otherwise `Chain.begins` has only those of
+        first: number of the first line to return.
+        begins: whether to return the positions of all earlier lines too; otherwise `Chain.begins` has only those of
             lines that are not in the table `chain` yet.
     """
     first = max(first, 1)
@@ -93,14 +93,14 @@ def _last_before(ledger: DuckLedger, table: Table, first: int) -> int:
 def begins_before(ledger: DuckLedger, table: Table, first: int, needed: Needed | None = None) -> dict[str, int]:
     """Return stream -> last position that the gathered lines before a number cover.
 
-    The lines are read back from this number, more and more of them, until they have what is needed: the work does not
-    grow with the number of older lines.
+    The lines are read backwards from this number until they have the needed positions, so the work does not grow with
+    the number of older lines.
 
     Args:
         ledger: the ledger.
         table: the table.
         first: the number.
-        needed: what is needed; None: all.
+        needed: the needed positions; None: all.
     """
     low, width = first, _WALKED
     while low > 1:
@@ -115,7 +115,7 @@ def begins_before(ledger: DuckLedger, table: Table, first: int, needed: Needed |
 
 
 _WALKED = 100
-"""Lines that are read first; most streams are in each of them."""
+"""Number of lines that are read first; most streams are in each of them."""
 _ROWS_FROM = f"""
 select
     count(case when kind = 'begin' then 1 end) as begins,
@@ -145,13 +145,13 @@ group by 1
 
 
 class Span(NamedTuple):
-    """A line that proves rows, and where they are."""
+    """A line that proves rows, and the positions of these rows."""
 
     line: Line
     after: Mapping[str, int]
-    """Stream -> position behind which the rows of the line begin; a missing stream begins with its first row."""
+    """Stream -> position after which the rows of the line begin; a missing stream begins with its first row."""
     is_known: bool = True
-    """Whether that is known: the line before is not missing."""
+    """Whether `after` is known: it is not if the line before is missing."""
 
 
 class Covered(NamedTuple):
@@ -164,7 +164,7 @@ class Covered(NamedTuple):
     def windows(self, since: int = 0) -> Iterator[list[Span]]:
         """Yield the spans of the lines after a number, in groups of at most `MOST_AT_ONCE` rows.
 
-        In a group, the rows of each stream follow each other.
+        In a group, the rows of each stream are consecutive.
         """
         window: list[Span] = []
         rows = 0
@@ -210,17 +210,17 @@ def base_of(lines: Sequence[Line]) -> Line | None:
 
 
 class BrokenSpan(NamedTuple):
-    """A line whose rows are not those that were written."""
+    """A line whose rows differ from the written ones."""
 
     span: Span
     rows: int
-    """Number of rows that the table has in its place."""
+    """Number of rows that the table has for this line."""
 
 
 def broken_spans(
     ledger: DuckLedger, table: Table, source: str, covered: Covered, since: int = 0
 ) -> Iterator[BrokenSpan]:
-    """Yield the lines whose rows are not those that were written, in the order of their numbers.
+    """Yield the lines whose rows differ from the written ones, in the order of their numbers.
 
     Args:
         ledger: the ledger.

@@ -21,7 +21,7 @@ _WRITTEN = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def register(connection: DuckDBPyConnection, folder: Place) -> None:
-    """Let a connection, and its cursors, read the files of a bucket, under the names of `delta_files.files_of`.
+    """Let a connection and its cursors read the files of a bucket, by the names of `delta_files.files_of`.
 
     Raises:
         InvalidUsage: there is no client for this kind of store.
@@ -53,7 +53,7 @@ class RemoteFiles(AbstractFileSystem):  # type: ignore[misc]
         return [path]
 
     def info(self, path: str, **_options: Any) -> dict[str, Any]:
-        """Return the size of a file, which its name has; no request is needed."""
+        """Return the size of a file, which is part of its name; no request is needed."""
         return {"name": path, "size": split_name(path)[0], "type": "file"}
 
     def modified(self, path: str) -> datetime:  # noqa: ARG002 - the interface of fsspec
@@ -69,7 +69,7 @@ class RemoteFiles(AbstractFileSystem):  # type: ignore[misc]
         """Return a part of a file.
 
         Raises:
-            StorageFailed: the store did not answer, or has no such file any more.
+            StorageFailed: the store did not answer, or does not have the file any more.
         """
         try:
             return bytes(obstore.get_range(self._store, key, start=start, length=length))

@@ -9,23 +9,23 @@ Problem = Literal["missing", "wrong", "doubled", "damaged"]
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """Rows of one stream of a table that have the same problem, and nothing sound between them."""
+    """Rows of one stream of a table with the same problem, without any correct row between them."""
 
     table: str
     stream: str
     """Shard with its era, like ``groups-3.1``."""
     first: int
-    """First position: number of a decision and of a row that is made from it, or offset of a snapshot."""
+    """First position: number of a decision or of a row that is derived from it, or offset of a snapshot."""
     last: int
     """Last position."""
     rows: int
     problem: Problem
     source: str
-    """Rows from which these are made again, in words; empty if they cannot be had."""
+    """Rows from which these are restored, in words; empty if they cannot be restored."""
     detail: str
-    """More about it, as a sentence; empty if there is nothing to say."""
+    """Details as a sentence; empty if there are none."""
     is_on_record: bool
-    """Whether the chain says since this repair that the rows are lost."""
+    """Whether this repair has recorded in the chain that the rows are lost."""
 
     @property
     def text(self) -> str:
@@ -39,7 +39,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class WrongDay(Struct, frozen=True, kw_only=True):
-    """A day whose stored daily facts are not those that its rows give."""
+    """A day whose stored daily facts differ from those computed from its rows."""
 
     day: date
     differences: int

@@ -1,6 +1,6 @@
 """Stretches of the archived log that can be replayed, each from a snapshot or the empty state, and those that cannot.
 
-The functions ask an open ledger (`wakeroll_pipeline.ledger.ledger`), in SQL that both engines run.
+The functions query an open ledger (`wakeroll_pipeline.ledger.ledger`), in SQL that both engines run.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -46,8 +46,8 @@ class Stretch(Struct, frozen=True, kw_only=True):
     last_seq: int
     """Highest seq of this era that a row of `decisions`, `assignments` or `offsets` has; 0 if there is none."""
     due_ms: int | None = None
-    """Log time up to which records have their decisions in the tables (epoch ms): the log goes on for `LATEST_MS` after
-    it.  None: that is not known, because a later era has taken over."""
+    """Log time up to which records have their decisions in the tables (epoch ms), because the log continues for
+    `LATEST_MS` after it. None: not known, because a later era has taken over."""
     body: bytes | None = None
     """Bytes of the snapshot; None if era 1 begins with the empty state."""
     refused: Mapping[int, str] = {}
@@ -58,9 +58,9 @@ class Stretch(Struct, frozen=True, kw_only=True):
     """Offset of the last record in each snapshot that the replay passes -> SHA-256 of its body, in hexadecimal; empty
     if they are not compared."""
     lost: Sequence[Range] = ()
-    """Ranges of the decisions of this era that are missing on record."""
+    """Ranges of the decisions of this era that are recorded as lost."""
     unproven: Sequence[Range] = ()
-    """Ranges of the decisions of this era of which one or more were edited, as an operator has accepted."""
+    """Ranges of the decisions of this era with edited ones among them, as an operator has accepted."""
 
     @property
     def shard_name(self) -> str:
@@ -87,7 +87,7 @@ class Unknown(Struct, frozen=True, kw_only=True):
     why: str
     """Reason, such as the missing records, as a part of a sentence."""
     is_on_record: bool = False
-    """Whether the missing records are lost on record."""
+    """Whether the missing records are recorded as lost."""
 
 
 class Replayable(NamedTuple):
@@ -96,7 +96,7 @@ class Replayable(NamedTuple):
     stretches: list[Stretch]
     unknown: list[Unknown]
     losses: Sequence[Loss] = ()
-    """Rows that are lost on record."""
+    """Rows that are recorded as lost."""
     begins: Mapping[ControlPartition, int] = {}
     """Shards whose archived log retention has shortened, each with its first archived offset."""
 
@@ -112,7 +112,7 @@ class _Era(NamedTuple):
     """Offset of the last record in each of its intact snapshots, ascending.  A replay can begin after each of them.
     The first snapshot of a later era is the state with which it began."""
     overlaps: int
-    """Last offset under which an earlier era decided other records; -1 if there is none."""
+    """Last offset at which an earlier era decided another record; -1 if there is none."""
 
 
 def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int]]) -> Replayable:
@@ -166,9 +166,10 @@ def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int
 
 
 def differs(ledger: Ledger, stretch: Stretch, offset: int, states: Sequence[bytes]) -> list[str]:
-    """Return the parts in which the snapshot at an offset differs from the states of a replay that it may have.
+    """Return the parts in which the snapshot at an offset differs from the possible states of a replay.
 
-    Of several states, the one with the fewest differing parts counts; none differs if the snapshot has one of them.
+    If several states are possible, the one with the fewest differing parts is used; there is no difference if the
+    snapshot equals one of them.
     """
     rows = read_snapshots(ledger, [SnapshotKey(stretch.topic, stretch.partition, stretch.era, offset)])
     parts = [differences(stretch.topic, row.body, state) for row in rows for state in states]
@@ -212,7 +213,7 @@ def with_snapshots(ledger: Ledger, found: Replayable) -> Replayable:
 
 
 def _start_of(stretch: Stretch) -> SnapshotKey:
-    """Return the snapshot with which a stretch begins; it does not exist if that is the empty state."""
+    """Return the key of the snapshot with which a stretch begins; no such snapshot exists for the empty state."""
     return SnapshotKey(stretch.topic, stretch.partition, stretch.era, stretch.after)
 
 
@@ -220,7 +221,7 @@ def _eras(decided: Collection[Decided], snapshots: Iterable[SnapshotKey], damage
     """Return the eras of a shard, with the records that each decided.
 
     An era that began without a snapshot, or with an old one, reads records again that the era before it has decided.
-    These records count for the earlier era.  A damaged snapshot shows where an era began, but no replay begins with it.
+    These records belong to the earlier era. A damaged snapshot shows where an era began, but no replay begins with it.
     """
     known = {one.era: one for one in decided}
     taken: dict[int, list[SnapshotKey]] = {}

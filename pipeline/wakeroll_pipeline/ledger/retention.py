@@ -7,11 +7,12 @@
 - `assignments` and `offsets`: a row is deleted with its decision.
 - `divergences`: no row is deleted; there are few.
 - `chain`: no line is deleted.
-- `snapshots`: rows before the starting snapshot are deleted.  Of those older than `keep_snapshots_ms`, the last of each
+- `snapshots`: rows before the starting snapshot are deleted. Of those older than `keep_snapshots_ms`, the last of each
   day is kept, the last of each `SNAPSHOT_SPAN` records, the snapshot with which an era began, and the newest
-  `keep_snapshots` of each shard.  A damaged snapshot is no starting snapshot: the records before it are still needed.
+  `keep_snapshots` of each shard. A damaged snapshot is never a starting snapshot, so the records before it are still
+  needed.
 
-The highest row of a stream is never deleted: it shows up to which position a table is complete.
+The highest row of a stream is never deleted, because it shows the position up to which a table is complete.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -46,7 +47,8 @@ DAY_MS = 24 * 3_600_000
 _PRESENT = ("joined", "resubscribed", "described", "replaced")
 """Values of the last `change` of a client that is a member; ledgers before protocol version 2 have `replaced`."""
 _GONE = ("left", "died", "expired", "gone", "kicked")
-"""Its values if the client is none. Other changes, such as `conflict` or `leaving`, do not show whether it is."""
+"""Values of the last `change` of a client that is not a member any more. Other changes, such as `conflict` or
+`leaving`, do not show whether it is one."""
 
 
 class Past(Struct, frozen=True):
@@ -62,7 +64,7 @@ class Past(Struct, frozen=True):
     keep_snapshots_ms: int = config.KEEP_SNAPSHOTS_MS
     """Age below which all snapshots are kept (ms)."""
     keep_snapshots: int = config.KEEP_SNAPSHOTS
-    """Newest snapshots of each shard that are kept, however old they are."""
+    """Number of the newest snapshots of each shard that are kept, however old they are."""
 
 
 def past_of(
@@ -82,7 +84,7 @@ def past_of(
         keep_events_ms: minimum retention of `events` (ms).
         keep_decisions_ms: minimum retention of the other tables (ms); at least `keep_events_ms` is used.
         keep_snapshots_ms: age below which all snapshots are kept (ms).
-        keep_snapshots: newest snapshots of each shard that are kept, however old they are.
+        keep_snapshots: number of the newest snapshots of each shard that are kept, however old they are.
 
     Raises:
         UnreadableTable: `events` or `snapshots` cannot be read.
@@ -126,7 +128,7 @@ def kept_from(table: Table, now_ms: int, keep_events_ms: int, keep_decisions_ms:
 
 
 def _begins(warehouse: Folder, old: Sequence[SnapshotKey]) -> dict[tuple[str, int], int]:
-    """Return the place of each shard with old snapshots -> the highest offset of one that is not damaged."""
+    """Return the place of each shard with old snapshots -> the highest offset of an undamaged one."""
     if not old:
         return {}
 
@@ -141,7 +143,7 @@ def _begins(warehouse: Folder, old: Sequence[SnapshotKey]) -> dict[tuple[str, in
 
 
 Rewriting = Callable[[Table, Mapping[str, int]], AbstractContextManager[object]]
-"""Surrounds a deletion; gets the table, and the highest position of each stream that rows are deleted of."""
+"""Context of a deletion; it receives the table, and the highest position of each stream with deleted rows."""
 
 
 def forget(
@@ -176,7 +178,7 @@ class _Deletion:
         self._connection = ledger.connection
         using = f"using ({', '.join(map(quoted, table.key))})"
         self._of_kept = f"anti join gone {using}"
-        """The end of a query of a file's keys, which selects those that are kept."""
+        """Last part of a query of a file's keys, which selects the kept rows."""
         if table is EVENTS:  # a simple condition is quicker than a look for each key
             is_old = _up_to(past, "topic", "partition", '"offset"')
             self._of_kept = f"where not {is_old}"
@@ -193,7 +195,7 @@ class _Deletion:
         ledger.in_bounded_memory(lambda: self._connection.execute(f"create or replace temporary table gone as {query}"))
 
     def carry_out(self, rewriting: Rewriting) -> None:
-        """Replace the files that have such rows.
+        """Replace the files that have old rows.
 
         Raises:
             NotRewritten: the table must not lose rows.
@@ -209,7 +211,7 @@ class _Deletion:
             rewrite.commit("DELETE", {"predicate": '["older than the retention"]'}, changes_data=True)
 
     def _ends(self) -> tuple[dict[str, int], int]:
-        """Return stream -> the highest position that rows are deleted of, and the newest time of these rows."""
+        """Return stream -> the highest position of a deleted row; and the newest time of these rows."""
         names = stream_columns(self._table)
         columns = (*map(quoted, names), f"max({quoted(self._table.position)})", f"max({quoted(self._table.at)})")
         rows = self._connection.execute(f"select {', '.join(columns)} from gone group by all").fetchall()
@@ -217,9 +219,10 @@ class _Deletion:
         return ends, max((row[-1] for row in rows), default=0)
 
     def _replace_files(self, rewrite: Rewrite, last_ms: int) -> None:
-        """Replace the files; what is left of files that are old as a whole goes into common ones.
+        """Replace the files; the kept rows of files that are old as a whole are merged into common files.
 
-        A file with rows that are not old is replaced by itself: a question about these rows must not open the others.
+        A file with rows that are not old is replaced separately, so that a query of these rows does not open the
+        others.
         """
         parts: list[pa.Table] = []
         was_full = False
@@ -256,13 +259,13 @@ class _Deletion:
 
 
 def _add(rewrite: Rewrite, parts: Sequence[pa.Table], *, is_full: bool) -> None:
-    """Write a file with the rows of some tables, if there are any."""
+    """Write a file with the rows of several Arrow tables, if there are any."""
     if any(map(len, parts)):
         rewrite.add(pa.concat_tables(parts).combine_chunks(), is_full=is_full)
 
 
 def _decisions(table: Table, past: Past) -> str:
-    """Return the query of the decisions to delete: their records are deleted, and a newer one of its subject exists."""
+    """Return the query of the decisions to delete: their records are deleted, and a newer one on the subject exists."""
     is_past = _up_to(past, "cause.topic", "cause.partition", 'cause."offset"')
     last_words = _listed(_tag(one) for one in (Membership, Rebalance, Handover, Offset))
     is_membership, is_offset = (f"kind = {literal(_tag(one))}" for one in (Membership, Offset))
@@ -317,7 +320,7 @@ def _undecided(table: Table, past: Past) -> str:
 
 
 def _snapshots(table: Table, past: Past) -> str:
-    """Return the query of the snapshots to delete: no replay of the archived log needs them, or another is near."""
+    """Return the query of the snapshots to delete: no replay needs them, or another snapshot is near."""
     begin = "case " + "".join(
         f"when {_is_at(place, 'topic', 'partition')} then {offset} " for place, offset in past.begins.items()
     )

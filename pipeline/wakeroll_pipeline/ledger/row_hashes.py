@@ -1,4 +1,4 @@
-"""Hashes of rows, for the chain of a table: the same rows have the same hash, whichever program has read them.
+"""Hashes of rows, for the chain of a table: the same rows have the same hash in every program.
 
 A row is encoded as its columns that are not null, in the order of their declaration, each as ``name:length:value``.
 So a column that a later version adds does not change the hash of older rows.
@@ -46,15 +46,16 @@ def flat(rows: pa.Table, table: Table) -> pa.Table:
 
 
 def stream_columns(table: Table) -> tuple[str, ...]:
-    """Return the columns that identify a stream; the states of an era begin again behind an earlier record."""
+    """Return the columns that identify a stream; the snapshots of a new era may begin at an earlier record."""
     return (*table.stream, "era") if table is SNAPSHOTS else table.stream
 
 
 def streams_of(rows: pa.Table, table: Table) -> pa.ChunkedArray:
     """Return the name of the stream of each row.
 
-    It is that of the control partition (``wakeroll.groups-3``; with the era for a snapshot: ``wakeroll.groups-3.1``),
-    of the shard with its era and Kafka partition (``groups-3.1@3``), or of a partition of the decisions topic (``3``).
+    It is the name of the control partition (``wakeroll.groups-3``; with the era for a snapshot:
+    ``wakeroll.groups-3.1``), of the shard with its era and Kafka partition (``groups-3.1@3``), or of a partition of the
+    decisions topic (``3``).
     """
     text = [rows[name].cast(pa.string()) for name in table.stream]
     if table.stream == ("partition", "shard"):
@@ -99,7 +100,7 @@ class OfStream(Part, frozen=True):
     positions: Sequence[int]
     """Positions of the new rows, ascending."""
     hasher: Any
-    """SHA-256 of all rows, to be continued by a copy."""
+    """SHA-256 of all rows so far; a copy is used to continue."""
 
 
 def parts_of(rows: pa.Table, table: Table, before: Mapping[str, OfStream] = {}) -> Iterator[OfStream]:
@@ -108,7 +109,7 @@ def parts_of(rows: pa.Table, table: Table, before: Mapping[str, OfStream] = {}) 
     Args:
         rows: the new rows.
         table: their table.
-        before: stream -> its rows that are in the same line before the new ones.
+        before: stream -> its earlier rows in the same line.
     """
     order = pc.sort_indices(
         pa.table({"stream": streams_of(rows, table), "position": rows[table.position]}),
@@ -137,7 +138,7 @@ def parts_by_line(batches: Iterable[pa.Table], table: Table, lines: LinesOf) -> 
         batches: rows, sorted by stream and position across all batches; a position above the last one of its stream
             belongs to the line after the last, number 0.
         table: their table.
-        lines: which lines the positions belong to.
+        lines: the lines of the positions.
     """
     open_key: tuple[str, int] | None = None
     hasher, count = sha256(), 0
@@ -162,7 +163,7 @@ def parts_by_line(batches: Iterable[pa.Table], table: Table, lines: LinesOf) -> 
 
 
 def _runs(values: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield the first index of each run of equal values, and the index behind it."""
+    """Yield the first index of each run of equal values, and the index after the run."""
     if len(values):
         bounds = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
         yield from pairwise(bounds)

@@ -1,4 +1,4 @@
-"""Changes of the number of shards, as the newest snapshots show them, and replays over them."""
+"""Changes of the number of shards, from the newest snapshots, and replays that include such changes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class Step(NamedTuple):
     before: int
     after: int
     at_ms: int
-    """Log time of the last tick before, epoch ms."""
+    """Log time of the last tick before the change, epoch ms."""
 
 
 def steps_of(ledger: Ledger, places: Collection[ControlPartition] | None = None) -> dict[ControlPartition, list[Step]]:
@@ -32,7 +32,7 @@ def steps_of(ledger: Ledger, places: Collection[ControlPartition] | None = None)
 
     Args:
         ledger: the open ledger.
-        places: shards that are of interest; None: all.
+        places: the shards to return; None: all.
     """
     keys = [key for key in snapshot_keys(ledger) if kind_of_topic(key.topic) in MACHINES]
     if not keys:
@@ -63,7 +63,7 @@ def numbers_of(steps: Mapping[ControlPartition, Sequence[Step]], now: int) -> se
 
 
 class GrowingShard:
-    """A shard that is replayed over changes of the number of partitions."""
+    """A shard that is replayed across changes of the number of partitions."""
 
     def __init__(self, shard: Shard, steps: Sequence[Step]) -> None:
         """Begin with a state, and the changes that follow it."""
@@ -82,9 +82,10 @@ class GrowingShard:
         return self.shard.body()
 
     def bodies(self) -> list[bytes]:
-        """Return the states of which a snapshot after the last record may have one.
+        """Return the possible states of a snapshot after the last record.
 
-        If the number of partitions changes before the next record, that is the state before the change or after it.
+        If the number of partitions changes before the next record, these are the state before the change and the state
+        after it.
         """
         body = self.shard.body()
         if not self._steps or self._steps[0].offset != self.shard.offset + 1:

@@ -20,20 +20,20 @@ from wakeroll_pipeline.storage.place import Folder, Place
 from wakeroll_pipeline.storage.small_files import StorageFailed
 
 CHECK_EVERY_S = 5.0
-"""How often the versions of the tables are compared with those that are open (s)."""
+"""Interval in which the versions of the tables are compared with the open ones (s)."""
 
 
 class SharedLedger:
-    """The ledger of a warehouse. Any thread may use it; each question has a cursor of its own."""
+    """The ledger of a warehouse. Any thread may use it; each query has its own cursor."""
 
     def __init__(self, warehouse: Folder) -> None:
-        """Prepare; the tables are opened by the first question, so they may be created later."""
+        """Prepare; the first query opens the tables, so they may be created later."""
         self.warehouse = Place.of(warehouse)
         self._lock = threading.Lock()
         self._opened: DuckLedger | None = None
-        """Has only the table `snapshots`."""
+        """A ledger with only the table `snapshots`; None before it is needed."""
         self._whole: DuckLedger | None = None
-        """Has all tables, since a question needed them: their files are opened then."""
+        """A ledger with all tables; None before a query needs them, because it opens their files."""
         self._checked_s = 0.0
         self._extent: Period | None = None
 
@@ -42,7 +42,7 @@ class SharedLedger:
         """Provide the tables, in their newest versions or in versions that are at most `CHECK_EVERY_S` older.
 
         Args:
-            only: `SNAPSHOTS`, if no other table is asked but by `DuckLedger.within`; None: all tables.
+            only: `SNAPSHOTS`, if other tables are queried only by `DuckLedger.within`; None: all tables.
 
         Raises:
             InvalidUsage: the tables do not exist, or cannot be read.
@@ -80,7 +80,7 @@ class SharedLedger:
         return known
 
     def close(self) -> None:
-        """Free the memory; questions that are being answered fail."""
+        """Free the memory; running queries fail."""
         with self._lock:
             for ledger in (self._opened, self._whole):
                 if ledger is not None:
@@ -127,7 +127,7 @@ def extent_of(ledger: DuckLedger) -> Period:
 
 
 def refuse_outside(extent: Period, at_ms: int) -> None:
-    """Refuse a moment (epoch ms) of which the archived log has no state.
+    """Refuse a moment (epoch ms) for which the archived log has no state.
 
     Args:
         extent: log times of the first and of the last archived record, as `extent_of` returns them.
@@ -145,7 +145,7 @@ def refuse_outside(extent: Period, at_ms: int) -> None:
 
 
 def _versions(warehouse: Place) -> Mapping[str, int]:
-    """Return table -> its newest version; empty if any cannot be read, so that opening it reports the reason."""
+    """Return table -> its newest version; empty if any table cannot be read, so that its opening reports the reason."""
     try:
         return whole_versions(warehouse)
     except (InvalidUsage, UnreadableTable, DeltaError, OSError, StorageFailed):

@@ -1,4 +1,4 @@
-"""A ledger that Spark answers for: for ledgers that are too large for one process."""
+"""A ledger that is queried by Spark, for ledgers that are too large for one process."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ class SparkLedger:
     engine: Engine = "spark"
 
     def __init__(self, spark: SparkSession, versions: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Answer from this session, which has these versions of the tables."""
+        """Use this session, which has these versions of the tables."""
         self.spark = spark
         self.versions = versions
 
@@ -32,7 +32,7 @@ class SparkLedger:
 
 
 def _with(sql: str, values: dict[str, Value]) -> str:
-    """Return a query with its values in it.
+    """Return a query in which its parameters are replaced by values.
 
     Spark's own named parameters cannot be used: its parser and Delta's parser together lose them.
     """

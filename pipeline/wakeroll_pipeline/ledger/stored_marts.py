@@ -32,16 +32,17 @@ def mart_paths(warehouse: Folder) -> dict[str, Place]:
 
 
 DAILY_FACTS = "daily_facts"
-"""Name of the table of daily facts. It is stored as a mart is, but its rows outlive those that they come from."""
+"""Name of the table of daily facts. It is stored like a mart, but its rows outlive the rows from which they were
+computed."""
 
 
 def path_of_facts(warehouse: Folder) -> Place:
-    """Return the folder of the daily facts, which is not among the marts: these may be deleted."""
+    """Return the folder of the daily facts, which is not among the marts, because marts may be deleted."""
     return Place.of(warehouse) / DAILY_FACTS
 
 
 def derived_paths(warehouse: Folder) -> dict[str, Place]:
-    """Return name -> folder of what can be queried beside the ledger: the built marts, and the daily facts if any."""
+    """Return name -> folder of the tables that can be queried beside the ledger: built marts and daily facts."""
     facts = path_of_facts(warehouse)
     return mart_paths(warehouse) | ({DAILY_FACTS: facts} if is_delta(facts) else {})
 
@@ -98,16 +99,17 @@ def with_comments(rows: RecordBatchReader, comments: Mapping[str, str]) -> Recor
 
 
 def merge_mart(path: Place, rows: DuckDBPyRelation, key: Sequence[str]) -> None:
-    """Store new and changed rows of a mart, as a new version of its table; rows with other keys stay."""
+    """Store new and changed rows of a mart, as a new version of its table; rows with other keys are kept."""
     same = " and ".join(f"new.{quoted(column)} = old.{quoted(column)}" for column in key)
     merge = open_delta(path).merge(rows, same, source_alias="new", target_alias="old")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
 def look_after_mart(path: Place, keep_versions_ms: int, now_ms: int) -> Expired:
-    """Combine the small files of a mart, and delete what only its expired versions need; return what was deleted.
+    """Combine the small files of a mart, and delete and return the files that only its expired versions need.
 
-    For the process that has built it: another one that builds the mart at the same time may fail, and try again.
+    It is for the process that has built the mart: another process that builds it at the same time may fail, and must
+    repeat.
 
     Args:
         path: folder of the mart.
@@ -127,4 +129,4 @@ def look_after_mart(path: Place, keep_versions_ms: int, now_ms: int) -> Expired:
 _SMALL = 32 * 1024 * 1024
 """Size of a file of a mart below which it is combined with others (bytes)."""
 _MOST_SMALL = 10
-"""Small files that a mart may have: each merge adds one."""
+"""Maximum number of small files of a mart; each merge adds one."""

@@ -1,4 +1,4 @@
-"""The snapshots of a ledger: how they are read and verified, by every reader. A damaged one is left out, by name."""
+"""The snapshots of a ledger: every reader reads and verifies them here. A damaged one is left out, with a warning."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
@@ -40,7 +40,7 @@ def key_of(row: SnapshotRow) -> SnapshotKey:
 
 
 def snapshot_of(shard: Shard, offset: int | None = None, body: bytes | None = None) -> SnapshotRow:
-    """Return the row of the state of a shard, with its hash; `offset` and `body`: of another moment than now."""
+    """Return the row of the state of a shard, with its hash; `offset` and `body`: of an earlier moment."""
     row = SnapshotRow(
         topic=shard.topic,
         partition=shard.partition,
@@ -85,7 +85,7 @@ def intact(choose: Callable[[Set[SnapshotKey]], Iterable[SnapshotRow]]) -> list[
 
 
 def snapshot_keys(ledger: Ledger) -> list[SnapshotKey]:
-    """Return the snapshots of the versions that this release reads, sorted."""
+    """Return the snapshots whose versions this release reads, sorted."""
     rows = ledger.stream(
         "select distinct topic, partition, era, snapshots.offset from snapshots "
         "where version between $oldest and $newest",
@@ -103,7 +103,7 @@ def read_snapshots(ledger: Ledger, keys: Collection[SnapshotKey]) -> list[Snapsh
 
 
 def newest_of(keys: Iterable[SnapshotKey], damaged: Set[SnapshotKey] = frozenset()) -> list[SnapshotKey]:
-    """Return the newest snapshot of each shard, without the damaged ones."""
+    """Return the newest undamaged snapshot of each shard."""
     newest: dict[ControlPartition, SnapshotKey] = {}
     for key in keys:
         if key not in damaged:

@@ -1,6 +1,6 @@
 """Names of the streams of a table, as the lines of its chain have them.
 
-Commands that only ask read them too, so this module needs no package beyond the extra `ask`.
+Commands that only query read them too, so this module needs no package beyond the extra `ask`.
 """
 
 from wakeroll_model.rows import SNAPSHOTS, Table

@@ -1,4 +1,4 @@
-"""The folders and properties of the ledger's tables, and their creation without Spark, for processes that have none."""
+"""The folders and properties of the ledger's tables, and their creation by processes without Spark."""
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import DeltaTable

@@ -1,7 +1,7 @@
-"""Why a table of the ledger cannot be read: the damaged file, a missing right, or another table in its place.
+"""The reasons why a table of the ledger cannot be read: a damaged file, a missing right, or another table in its place.
 
-Each opening compares the columns, and the sizes of local files, with the Delta log.  The content of the files is read
-only after an engine has failed: then each file is decoded alone, until one fails.
+Each opening compares the columns, and the sizes of local files, with the Delta log. The content of the files is checked
+only after an engine has failed: then the files are decoded one by one until one fails.
 """
 
 import re
@@ -40,13 +40,13 @@ _OF_FILES = (
     duckdb.SerializationException,
     duckdb.OutOfMemoryException,
 )
-"""Errors of DuckDB that a damaged file may lead to; some others have the base class itself."""
+"""Errors of DuckDB that a damaged file may cause; some other errors have the base class itself."""
 _SHOWN = 3
-"""Columns that a sentence names."""
+"""Maximum number of columns that a sentence names."""
 
 
 def unreadable(name: str, what: str, remedy: str) -> UnreadableTable:
-    """Return the error of a table: its name, what was found, and what to do."""
+    """Return the error of a table: its name, the damage, and the remedy."""
     error = UnreadableTable(f"cannot read table {name!r}: {what}; {remedy}")
     error.table = name
     return error
@@ -64,7 +64,7 @@ def _of_damage(name: str, what: str, remedy: str) -> UnreadableTable:
 
 
 def remedy_for(folder: Place) -> str:
-    """Return what to do about a lost or damaged file in the folder of a table or mart, as a part of a sentence."""
+    """Return the remedy for a lost or damaged file in the folder of a table or mart, as a part of a sentence."""
     back = "put it back from a copy of the tables"
     if folder.name in _RECORDED:
         return f"{back}, or stop `run`, move the folder of the table away and {_AGAIN}"
@@ -80,10 +80,10 @@ _AGAIN = "run `wakeroll restore`: the next `run` writes it again from the record
 
 
 def missing_table(warehouse: Place, name: str) -> UnreadableTable | None:
-    """Return the error of a missing table in a warehouse that has others; None if it has none, so that none was lost.
+    """Return the error of a missing table in a warehouse with other tables; None without others: none was lost.
 
     Raises:
-        UnreadableTable: this user may not look into the folder of the tables.
+        UnreadableTable: this user may not read the folder of the tables.
     """
     if warehouse.is_local:
         try:
@@ -117,7 +117,7 @@ def of_log(folder: Place, error: BaseException) -> UnreadableTable:
 
 
 def problem_in(table: Table, delta: DeltaTable, folder: Place) -> UnreadableTable | None:
-    """Return why a table cannot be the ledger's, or lacks files, as far as its log and the sizes of its files show it.
+    """Return why a table cannot be the ledger's, or lacks files, as far as its log and the sizes of files show it.
 
     Args:
         table: its declaration.
@@ -137,7 +137,7 @@ def problem_in(table: Table, delta: DeltaTable, folder: Place) -> UnreadableTabl
 
 
 def lost_file(delta: DeltaTable, folder: Place) -> UnreadableTable | None:
-    """Return the error of the first file that a local table lacks, or that has another size than its log names."""
+    """Return the error of the first file of a local table that is missing, or has another size than in the log."""
     if not folder.is_local:
         return None
     if lost := _lost_commit(folder):
@@ -161,8 +161,8 @@ def damage_behind(
     """Return the damage that made an engine fail; None if every file of every table can be read.
 
     Args:
-        error: the error of the engine.  The tables that its message names are looked at first.
-        warehouse: folder of the tables; the marts in its folder `marts` are looked at too.
+        error: the error of the engine. The tables that its message names are checked first.
+        warehouse: folder of the tables; the marts in its folder `marts` are checked too.
         versions: table -> Delta version that was read; None: the newest.
     """
     named = str(error)
@@ -178,7 +178,7 @@ def damage_behind(
 
 
 def is_of_files(error: duckdb.Error) -> bool:
-    """Return whether an error of DuckDB may come from a damaged file, and not from a query."""
+    """Return whether an error of DuckDB may come from a damaged file, and not only from a query."""
     return type(error) is duckdb.Error or isinstance(error, _OF_FILES)
 
 
@@ -213,7 +213,7 @@ def _why_undecodable(file: str, folder: Place) -> str | None:
 
 
 def _conflict(table: Table, delta: DeltaTable) -> str | None:
-    """Return how the columns of a table conflict with its declaration; None if they do not.
+    """Return the conflict of a table's columns with its declaration; None if there is none.
 
     A column that may be null can be missing: `run` of this release has not added it yet.  Further columns are those of
     a newer release.
@@ -236,7 +236,7 @@ def _first(names: list[str]) -> str:
 
 
 def _lost_commit(folder: Place) -> str | None:
-    """Return which commit a log lacks behind its newest checkpoint; deltalake takes any first commit."""
+    """Return the commit that a log lacks after its newest checkpoint; deltalake accepts any first commit."""
     log = folder / "_delta_log"
     names = small_files.names(log)
     versions = sorted(int(found[1]) for name in names if (found := _COMMIT.fullmatch(name)))
@@ -250,7 +250,7 @@ def _lost_commit(folder: Place) -> str | None:
 
 
 def _damaged_log_file(folder: Place) -> str | None:
-    """Return which file of a log cannot be decoded."""
+    """Return the file of a log that cannot be decoded."""
     log = folder / "_delta_log"
     for name in small_files.names(log):
         if _COMMIT.fullmatch(name):

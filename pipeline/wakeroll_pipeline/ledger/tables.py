@@ -73,9 +73,9 @@ def with_era(rows: DataFrame) -> DataFrame:
 
 
 def as_declared(rows: DataFrame, table: Table) -> DataFrame:
-    """Return rows with the declared columns in their order, and behind them those that are not declared any more.
+    """Return rows with the declared columns in their order, followed by columns that are not declared any more.
 
-    A table that an earlier release created lacks new columns, or has them at the end. Those that it lacks are null.
+    A table that an earlier release created lacks new columns, or has them at the end. Missing columns are null.
     """
     declared = schema_of(table.row)
     shown = [

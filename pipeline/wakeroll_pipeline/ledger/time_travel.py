@@ -45,7 +45,7 @@ def versions_at(warehouse: Folder, at_ms: int) -> dict[str, int]:
 
 
 def versions_with(warehouse: Folder, table: str, version: int) -> dict[str, int]:
-    """Return table -> version: the requested one of this table, and those of the others with the same batches.
+    """Return table -> version: the requested one of this table, and the versions of the others with the same batches.
 
     Tables to which no batch appends, such as `snapshots`, have their versions of the time of that commit; all tables,
     if an earlier release has committed it.

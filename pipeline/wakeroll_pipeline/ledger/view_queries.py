@@ -3,8 +3,8 @@
 The queries in the folder `views` are the same text for both.  The views that parse JSON are generated from the
 declarations in `model`, because the engines write types and the parsing of JSON differently.
 
-Each view has the columns of its declaration and, behind each time in epoch ms, the same time as a TIMESTAMP in UTC, for
-tools that draw charts: behind `x_ms` the column `x_at`; behind `at_ms` it is `log_time`, behind `as_of_ms` `as_of`.
+Each view has the columns of its declaration and, after each time in epoch ms, the same time as a TIMESTAMP in UTC, for
+tools that draw charts: after `x_ms` the column `x_at`; after `at_ms` `log_time`, after `as_of_ms` `as_of`.
 """
 
 import functools
@@ -36,11 +36,11 @@ KINDS: Mapping[str, type[decisions.Decision]] = {
 """View -> kind of decision that it shows, with one column per field and the column `era`."""
 
 IS_ABRUPT = f"how not in ({', '.join(map(repr, decisions.ORDERLY))})"
-"""SQL condition of the hand-overs that the previous owner did not cause, in a view or table with the column `how`. The
-queries in the folder `views` have it as ``{is_abrupt}``."""
+"""SQL condition of the hand-overs that the previous owner did not cause, for a view or table with the column `how`. The
+queries in the folder `views` refer to it as ``{is_abrupt}``."""
 
 SLICE = slice_sql("queue")
-"""SQL of the column `slice` where a view or decision has the column `queue`; the files have it as ``{slice}``."""
+"""SQL of the column `slice` for a view or decision with the column `queue`; the files refer to it as ``{slice}``."""
 
 VIEWS = (*KINDS, *VIEW_ROWS)
 """Names of all views; each may read the views before it."""
@@ -51,7 +51,7 @@ class _Placed(Struct):
 
 
 [ERA] = columns_of(_Placed)
-"""The column that tables and views have behind `shard`."""
+"""The column that follows `shard` in tables and views."""
 
 
 class View(NamedTuple):
@@ -59,7 +59,7 @@ class View(NamedTuple):
 
     name: str
     comment: str
-    """One sentence about a row."""
+    """One sentence about the meaning of a row."""
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     """Columns that identify a row."""
@@ -88,18 +88,18 @@ def views(engine: Engine) -> tuple[tuple[str, str], ...]:
 
 
 def spark_head(view: View) -> str:
-    """Return what stands in Spark's `create view` between the name and the query: the columns and their comments."""
+    """Return the part of Spark's `create view` between the name and the query: the columns and their comments."""
     columns = ", ".join(f"`{column.name}` comment {_in_quotes(column.comment)}" for column in view.columns)
     return f"({columns}) comment {_in_quotes(view.comment)} as"
 
 
 def first_line(declared: type[Struct]) -> str:
-    """Return the sentence that says what a row is."""
+    """Return the sentence about the meaning of a row."""
     return (declared.__doc__ or "").partition("\n")[0].partition("  Key:")[0]
 
 
 def timestamp_name(column: Column) -> str | None:
-    """Return the name of the TIMESTAMP that a view has behind a column; None if the column is no time."""
+    """Return the name of the TIMESTAMP that follows a column in a view; None if the column is not a time."""
     if not column.name.endswith("_ms") or "(epoch ms)" not in column.comment:
         return None
     return {"at_ms": "log_time", "as_of_ms": "as_of"}.get(column.name, column.name.removesuffix("_ms") + "_at")
@@ -121,7 +121,7 @@ def _sql_of(name: str) -> str:
 
 
 def _with_times(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return columns with the TIMESTAMP behind each time."""
+    """Return columns with the TIMESTAMP after each time."""
     shown: list[Column] = []
     for column in columns:
         shown.append(column)
@@ -146,7 +146,7 @@ def _shown(columns: tuple[Column, ...], query: str, engine: Engine) -> str:
 
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""Years 1 to 9999.  A record of a stranger may have other numbers, of which no program makes a TIMESTAMP."""
+"""Years 1 to 9999. A foreign record may have other numbers, which no program can convert to a TIMESTAMP."""
 _QUOTES: Mapping[Engine, str] = {"duckdb": '"', "spark": "`"}
 _TYPES: Mapping[Engine, Callable[[Type], str]] = {"duckdb": in_duckdb, "spark": in_spark}
 _TIMES: Mapping[Engine, Callable[[str], str]] = {
@@ -156,7 +156,7 @@ _TIMES: Mapping[Engine, Callable[[str], str]] = {
 
 
 def _of_kind(declared: type[decisions.Decision]) -> tuple[Column, ...]:
-    """Return the columns of the view of one kind: the fields, `era` behind `shard`, and `published_ms`."""
+    """Return the columns of the view of one kind: the fields, `era` after `shard`, and `published_ms`."""
     fields = [shown for field in _fields_of(declared) for shown in _columns_of_field(field)]
     fields.insert([field.name for field in fields].index("shard") + 1, ERA)
     return *fields, *(column for column in columns_of(DecisionRow) if column.name == "published_ms")
@@ -168,7 +168,7 @@ def _fields_of(declared: type[decisions.Decision]) -> tuple[Column, ...]:
 
 
 def _columns_of_field(field: Column) -> tuple[Column, ...]:
-    """Return the columns of a field: one, but one for each part of the description of a client."""
+    """Return the columns of a field: one column, or one for each part of the description of a client."""
     if field.name != _DESCRIPTION:
         return (field,)
     assert isinstance(field.type, tuple), "a description is a struct"
@@ -185,7 +185,7 @@ _DESCRIPTION = "about"
 
 
 def _narrow(of: Type, name: str) -> Type:
-    """Return a type with int for the partitions in it, as most tables have them; the model does not bound them all."""
+    """Return a type with int for the partitions in it, as in most tables; the model does not bound all of them."""
     match of:
         case "bigint" if name in ("partition", "partitions"):
             return "int"
@@ -231,11 +231,11 @@ _COLUMNS = tuple(
     for column in columns_of(DecisionRow)
     if column.name not in ("json", "kind", "partition", "published_ms")
 )
-"""Fields of a decision that the table `decisions` has as columns of the same value."""
+"""Fields of a decision that the table `decisions` has as columns with the same values."""
 
 
 class _RoutedEnd(Struct):
-    """The fields of a `wakeroll_model.events.RoutedQueue` that say where it begins and ends."""
+    """The fields of a `wakeroll_model.events.RoutedQueue` with its first and its end offset."""
 
     topic: str
     broker: str

@@ -51,7 +51,7 @@ class EndOffset(Struct):
 
 
 class CurrentAssignment(Struct):
-    """A queue of a group, and its owner now."""
+    """A queue of a group, and its present owner."""
 
     group_id: GroupId
     topic: TopicName

@@ -8,14 +8,14 @@ from wakeroll_model.decision_order import order_of, without_era
 from wakeroll_model.decisions import AnyDecision, FailedMessages, Fenced, Handover, Membership, Rebalance, Rejected
 
 HISTORY_MS = 3_600_000
-"""How far back decisions are read at the start (ms)."""
+"""Length of the past whose decisions are read at the start (ms)."""
 MOST_DECISIONS = 50_000
-"""Decisions of all groups that are read at the start, the newest ones: 5 to 7 us each."""
+"""Maximum number of decisions of all groups that are read at the start, the newest ones: 5 to 7 us each."""
 SHOWN = (Rebalance, Handover, Membership, Fenced, Rejected, FailedMessages)
-"""Kinds of decisions of which the feed keeps the content."""
+"""Kinds of decisions whose content the feed keeps."""
 MOST_REBALANCES = 50
 MOST_HANDOVERS = 4_000
-"""Hand-overs that are kept per group: those of two rebalances of a group with 2,000 queues."""
+"""Maximum number of hand-overs that are kept per group: two rebalances of a group with 2,000 queues."""
 MOST_REJECTIONS = 50
 MOST_FAILURES = 50
 MOST_REPORTS = 10
@@ -44,26 +44,26 @@ class GroupHistory:
         self.fencings: deque[Fenced] = deque(maxlen=MOST_REJECTIONS)
         self.failures: deque[FailedMessages] = deque(maxlen=MOST_FAILURES)
         self.reports: deque[Membership] = deque(maxlen=MOST_REPORTS)
-        """Answers of members that an operator had asked what they do."""
+        """Reports of members that operators have requested."""
         self.operators: dict[tuple[str, int, int], str] = {}
-        """Topic, partition and offset of an operator's request -> who made it."""
+        """Topic, partition and offset of an operator's request -> name of the operator."""
 
     def note_operator(self, place: tuple[str, int, int], by: str) -> None:
-        """Remember who made a request."""
+        """Remember the operator of a request."""
         self.operators[place] = by
         if len(self.operators) > MOST_REBALANCES:
             del self.operators[next(iter(self.operators))]
 
 
 class DecisionFeed:
-    """Collects decisions as they are read from the decisions topic, each once, although delivery is at least once."""
+    """Collects decisions that are read from the decisions topic, each once, although delivery is at least once."""
 
     def __init__(self) -> None:
         self._newest: dict[tuple[int, str], tuple[int, int]] = {}
         """Partition and shard without its era -> place of the newest decision; see `wakeroll_model.decision_order`."""
         self._groups: dict[str, GroupHistory] = {}
         self.rejections: deque[Published[Rejected]] = deque(maxlen=MOST_REJECTIONS)
-        """The newest rejections of all groups, also those whose group is not known."""
+        """The newest rejections of all groups, including those without a known group."""
         self.last_ms: int | None = None
         """Log time of the newest append; None before the first decision."""
         self.since_ms: int | None = None
@@ -99,7 +99,7 @@ class DecisionFeed:
         return True
 
     def forget_order(self) -> None:
-        """Take the next decisions, whatever their eras and numbers: the topic has another log than before."""
+        """Accept the next decisions with any eras and numbers, because the topic has another log than before."""
         self._newest.clear()
 
     def of(self, group_id: str) -> GroupHistory:
@@ -109,7 +109,7 @@ class DecisionFeed:
         return self._groups[group_id]
 
     def forget(self, known: Iterable[str]) -> None:
-        """Forget the groups that are not among the known ones: a rejected record may name any group."""
+        """Forget all groups except the known ones, because a rejected record may name any group."""
         kept = set(known)
         for group_id in [name for name in self._groups if name not in kept]:
             del self._groups[group_id]

@@ -12,7 +12,7 @@ from wakeroll_pipeline.live.group_page import rebalance_rows
 from wakeroll_pipeline.live.view_structs import GroupView, RebalanceRow
 
 _PERIODS_MS = tuple(hours * 3_600_000 for hours in (2, 32))
-"""Lengths of periods before the last rebalance (ms): if the last of them has too few, the list stays short."""
+"""Lengths of periods before the last rebalance (ms); if the longest has too few rebalances, the list stays short."""
 
 _decoder: msgspec.json.Decoder[AnyDecision] = msgspec.json.Decoder(AnyDecision)
 

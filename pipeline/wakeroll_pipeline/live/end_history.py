@@ -1,27 +1,28 @@
-"""The history of a queue's end offset, from which a lag in messages becomes a lag in time."""
+"""The history of a queue's end offset, by which a lag in messages is converted to a lag in time."""
 
 from array import array
 from bisect import bisect_right
 from typing import NamedTuple
 
 MOST = 64
-"""Samples that are kept per queue: those of the last minutes are dense, older ones are thinned out."""
+"""Maximum number of samples per queue: samples of the last minutes are dense, older ones are thinned out."""
 
 
 class Behind(NamedTuple):
     """The moment since which messages wait."""
 
     since_ms: int
-    """Log time (epoch ms) at which the queue ended at the committed offset, so the next message came."""
+    """Log time (epoch ms) at which the end of the queue was at the committed offset, so that the next message arrived
+    then."""
     is_longer: bool
-    """Whether the messages wait for longer than that: the history does not reach back to the moment itself."""
+    """Whether the messages have waited longer, because the history does not reach back to their arrival."""
 
 
 class EndHistory:
-    """When a queue ended at which offset, at some moments; bounded in size, however long it is kept.
+    """End offsets of a queue at some moments; bounded in size, however long the history is kept.
 
-    Between two moments the queue is assumed to grow at a constant rate. A single message that arrived between them is
-    dated too early, by at most the distance of the moments: 60 s where only routes report the end.
+    Between two moments the queue is assumed to grow at a constant rate. The estimated arrival of a single message
+    between them is too early by at most the time between the moments: 60 s if only routes report the end.
     """
 
     __slots__ = ("_ends", "_times", "first")
@@ -73,7 +74,7 @@ class EndHistory:
         return Behind(times[before] + round(share * (times[after] - times[before])), is_longer=False)
 
     def _thin(self) -> None:
-        """Drop every second sample of the older half; the oldest one stays."""
+        """Drop every second sample of the older half; keep the oldest one."""
         half = MOST // 2
         for values in (self._times, self._ends):
             values[:half] = values[:half:2]

@@ -1,7 +1,7 @@
-"""A thread that asks the brokers for the ends of the queues of all groups, so that their lag is seconds old.
+"""A thread that queries the brokers for the ends of the queues of all groups, so that lags are only seconds old.
 
-Routes report every end once per minute. Where the brokers do not answer, as without permission to describe a topic, the
-ends stay those of the routes.
+Routes report every end once per minute. If the brokers do not answer, as without the right to describe a topic, the
+ends are those of the routes.
 """
 
 import logging
@@ -21,7 +21,7 @@ from wakeroll_pipeline.live.live_model import LiveModel
 log = logging.getLogger(__name__)
 
 EVERY_S = 2.0
-"""Shortest interval between two queries (s)."""
+"""Minimum interval between two queries (s)."""
 QUEUES_PER_S = 5_000
 """With more queues than `EVERY_S` allows at this rate, the queries are less frequent."""
 PATIENCE_S = 5.0
@@ -29,17 +29,17 @@ PATIENCE_S = 5.0
 
 
 class EndQueries(threading.Thread):
-    """Asks for the ends of the queues that the groups of a model follow."""
+    """Queries the ends of the queues that the groups of a model follow."""
 
     def __init__(
         self, connection: Connection, model: LiveModel, beat: Callable[[str], object] = lambda _: None
     ) -> None:
-        """Create the client; nothing is asked before `start`.
+        """Create the client; no query is sent before `start`.
 
         Args:
             connection: the brokers.
             model: receives the ends.
-            beat: receives the name of this thread in each round, also while the brokers are away.
+            beat: receives the name of this thread in each round, even if the brokers cannot be reached.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.

@@ -17,7 +17,7 @@ from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage import small_files
 
 PATIENCE_S = 15.0
-"""An answer fails if the log cannot be read for so long (s): brokers that are starting need some seconds."""
+"""Time (s) after which an answer fails if the log cannot be read; brokers that are starting need some seconds."""
 _LOOK_S = 0.05
 
 
@@ -25,7 +25,7 @@ class FollowedBrokers:
     """A model, and the threads that keep it up to date."""
 
     def __init__(self, model: LiveModel, follower: KafkaFollower, queries: EndQueries) -> None:
-        """Name the parts."""
+        """Combine the parts."""
         self.model = model
         self._follower = follower
         self._queries = queries
@@ -37,7 +37,7 @@ class FollowedBrokers:
         return is_read and self._follower.is_caught_up and not self.model.later_eras
 
     def wait_until_current(self, stop: threading.Event, patience_s: float = PATIENCE_S) -> bool:
-        """Wait until the log has been read to its ends, ask the brokers for the ends of the queues, and update views.
+        """Wait until the log has been read to its ends, query the brokers for the ends of the queues, and update views.
 
         Args:
             stop: ends the wait.
@@ -75,7 +75,7 @@ def followed_brokers(
     """Follow the brokers of a deployment, from the newest snapshots in its tables, if there are any.
 
     Args:
-        settings: of the deployment; they name the brokers.
+        settings: settings of the deployment, which name the brokers.
         listener: receives the new decisions, in the thread that reads them.
         beat: receives the name of a thread whenever it begins a round; it is called in that thread.
         keys: verify signed records; None: those of the settings.

@@ -1,4 +1,4 @@
-"""The facts about a group from which its verdict and its summary follow."""
+"""The facts about a group from which its verdict and its summary are derived."""
 
 from collections.abc import Iterator, Mapping
 
@@ -25,7 +25,8 @@ _BY_OPERATORS = ("config", "reset", "kick", "pause")
 def queues_of(group: Group, routes: Routes) -> list[Queue]:
     """Return the queues of a group, sorted: those of the topics that it subscribes, and those with stored offsets.
 
-    Of a partition that is cut, these are its slices, and former ones as long as they have owners; they do not overlap.
+    For a partition that is cut, these are its slices, and former slices as long as they have owners; they do not
+    overlap.
     """
     found = {queue for topic in group.topics for queue in routes.queues(topic) or ()}
     if group.sliced and mode_of(group) == "clustering":
@@ -65,11 +66,11 @@ def summary_of(
     """Return the summary of a group with its verdict.
 
     Args:
-        group: its state.
-        queues: its queues, as `queues_of` returns them.
-        lags: their lags.
+        group: state of the group.
+        queues: queues of the group, as `queues_of` returns them.
+        lags: lags of the queues.
         history: the decisions about it.
-        free_since: queue without owner -> log time since which nobody owns it (epoch ms).
+        free_since: queue without owner -> log time since which it has no owner (epoch ms).
         now_ms: log time, epoch ms.
         clock_ms: the clock of the group's shard, ms.
     """
@@ -128,7 +129,7 @@ def summary_of(
 
 
 def _paused(group: Group, now_ms: int) -> str:
-    """Return who has paused a group, since when and why; empty if it is not paused."""
+    """Return operator, time and reason of a group's pause as a sentence; empty if it is not paused."""
     one = group.paused
     if one is None:
         return ""
@@ -149,7 +150,7 @@ def _strategy_before(group: Group, history: GroupHistory) -> str:
 
 
 def free_queues(group: Group, queues: list[Queue]) -> Iterator[Queue]:
-    """Yield the queues that nobody owns although the group has members; none in a broadcasting group."""
+    """Yield the queues without an owner although the group has members; none in a broadcasting group."""
     if group.members and group.mode == "clustering":
         owners = owners_of(group)
         yield from (queue for queue in queues if queue not in owners)
@@ -188,8 +189,8 @@ def _troubled(
 def _uncommitted_since(group: Group, lags: GroupLags, history: GroupHistory) -> Mapping[Queue, int]:
     """Return queue -> log time of its assignment (epoch ms), for owned queues with messages and no committed offset.
 
-    An assignment that is older than the history counts from the moment at which the queue was first seen here. A group
-    of Kafka's own is left out: its members need not commit where they begin.
+    If an assignment is older than the history, the time at which this model first had the queue is used. Kafka's own
+    groups are left out, because their members need not commit their start.
     """
     if group.settings.strategy == pinned.NAME or isinstance(group, KafkaGroup):
         return {}

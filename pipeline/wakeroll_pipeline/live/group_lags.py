@@ -11,9 +11,9 @@ from wakeroll_pipeline.live.queue_lag import QueueLag
 from wakeroll_pipeline.live.queue_rates import NOT_KNOWN, rates_of_all
 
 SERIES_MS = 5_000
-"""Shortest time between two points of a group's series (ms)."""
+"""Minimum time between two points of a group's series (ms)."""
 SERIES = 240
-"""Points of a group's series; when there are more, every second one of the older half is dropped."""
+"""Maximum number of points of a group's series; beyond it, every second one of the older half is dropped."""
 
 
 class GroupLags:
@@ -28,7 +28,7 @@ class GroupLags:
         self._is_cut = False
         """Whether a queue is a slice."""
         self.rates = NOT_KNOWN
-        """How fast messages arrive in all queues and are consumed, at the newest point of the series."""
+        """Rates at which messages arrive in all queues and are consumed, at the newest point of the series."""
 
     def update(
         self, group: Group, queues: Iterable[Queue] | None, ends: Mapping[Queue, EndHistory], now_ms: int
@@ -36,7 +36,7 @@ class GroupLags:
         """Update some queues of a group, or all of them.
 
         Args:
-            group: with its committed offsets.
+            group: the group, with its committed offsets.
             queues: the queues to update; None: all queues of `known`.
             ends: queue -> history of its end.
             now_ms: log time, epoch ms.
@@ -86,10 +86,10 @@ class GroupLags:
 
 
 def furthest_behind(lags: Mapping[Queue, QueueLag]) -> list[QueueLag]:
-    """Return the lag of each partition: that of its slice which is furthest behind, as far as lags are known.
+    """Return the lag of each partition: the largest known lag of its slices.
 
     The lag of a slice counts the messages of all slices above its committed offset, so the lags of the slices of a
-    partition cannot be added up.
+    partition must not be added up.
     """
     found: dict[Queue, QueueLag] = {}
     for queue, lag in lags.items():
@@ -100,7 +100,7 @@ def furthest_behind(lags: Mapping[Queue, QueueLag]) -> list[QueueLag]:
 
 
 def mode_of(group: Group) -> Mode:
-    """Return the mode of a group; without members, that of the last one that joined."""
+    """Return the mode of a group; if it has no members, that of the last one that joined."""
     return group.mode if group.members else group.mode_before
 
 
@@ -108,8 +108,8 @@ def committed_of(group: Group, queue: Queue) -> int | None:
     """Return the committed offset of a queue; None if there is none.
 
     In a broadcasting group each client has its own offsets, and the lowest one of its members counts. There is none if
-    a member that subscribes the topic has none. Without members the highest one counts: from there on, messages wait
-    whichever client comes back. Offsets of the other mode are left over from before, and do not count.
+    a member that subscribes the topic has none. Without members, the highest one counts: messages after it are unread
+    for every client that joins again. Offsets of the group's former mode are ignored.
     """
     if mode_of(group) == "clustering":
         if queue.topic in group.sliced and queue not in group.offsets:
@@ -128,7 +128,7 @@ def committed_of(group: Group, queue: Queue) -> int | None:
 def begins_at_first(group: Group, queue: Queue) -> bool:
     """Return whether a queue without a committed offset is read from its first message on.
 
-    Its owner decides; in a broadcasting group, or without an owner, all members do.
+    This depends on its owner; in a broadcasting group, or without an owner, on all members.
     """
     owner = group.owners.get(queue)
     if owner is not None:

@@ -1,4 +1,4 @@
-"""The view of one group: members, queues, hand-overs, held pulls and settings, as its page shows them."""
+"""The view of one group for its page: members, queues, hand-overs, held pulls and settings."""
 
 import re
 from collections import Counter
@@ -38,7 +38,7 @@ from wakeroll_pipeline.live.view_structs import (
 
 SHOWN_REBALANCES = 20
 SHOWN_MOVES = 500
-"""Moves that one rebalance lists."""
+"""Maximum number of moves that one rebalance lists."""
 
 
 class GroupSources(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class GroupSources(Struct, frozen=True, kw_only=True):
     lags: GroupLags
     history: GroupHistory
     since_ms: int | None
-    """Log time from which on decisions are known (epoch ms); None if none is."""
+    """Log time from which on decisions are known (epoch ms); None if no decision is known."""
     now_ms: int
     """Log time (epoch ms)."""
     skew_ms: int
@@ -183,7 +183,7 @@ def _member_row(
 
 
 def _leaving(group: Group, client_id: str) -> str:
-    """Return who kicked a member and why, in words; empty if it need not leave."""
+    """Return operator and reason of a member's kick, in words; empty if the member need not leave."""
     if not group.is_leaving(client_id):
         return ""
     kicked = group.kicks[client_id]
@@ -191,7 +191,7 @@ def _leaving(group: Group, client_id: str) -> str:
 
 
 def _published_join(history: GroupHistory, member: Member) -> int | None:
-    """Return when an instance joined, by the known decisions, for a state of an earlier release; None if unknown."""
+    """Return when an instance joined, by the known decisions, for a state of an earlier release; None if not known."""
     joins = (one for one in reversed(history.changes) if one.change == "joined")
     return next((one.at_ms for one in joins if one.instance_id == member.instance_id), None)
 
@@ -235,8 +235,8 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
 def _last_change(sources: GroupSources, queue: Queue, owner: str) -> Received | None:
     """Return the last change of a queue's owner; None if it is not known, or there was none.
 
-    A state of an earlier release, or one that is only learned, does not have it. Then it is the published hand-over to
-    the owner, if that is known.
+    A state of an earlier release, or one that was only restored from the log, does not have it. Then it is the
+    published hand-over to the owner, if that is known.
     """
     group = sources.group
     if owner and group.owners.get(queue) == owner and queue in group.received:
@@ -250,9 +250,9 @@ def _last_change(sources: GroupSources, queue: Queue, owner: str) -> Received | 
 
 
 def _note(sources: GroupSources, queue: Queue) -> str:
-    """Return why a queue has no owner, or for which filters it is ahead of its committed offset; else empty.
+    """Return why a queue has no owner, or the filters for which it is ahead of its committed offset; else empty.
 
-    It is also empty if the reason is not known.
+    The result is also empty if the reason is not known.
     """
     group, history = sources.group, sources.history
     if ahead := group.ahead.get(queue):
@@ -336,7 +336,7 @@ def _move_row(one: Handover, changes: Sequence[Membership]) -> MoveRow:
 
 
 def _silent_ms(handover: Handover, changes: Sequence[Membership]) -> int | None:
-    """Return how long the owner had been silent when it expired, as the view `silences` has it."""
+    """Return how long the owner had been silent when it expired, as in the view `silences`."""
     place = order_of(handover.shard, handover.seq)
     for one in reversed(changes):
         is_earlier = order_of(one.shard, one.seq) < place

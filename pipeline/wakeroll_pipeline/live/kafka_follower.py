@@ -34,13 +34,13 @@ from wakeroll_pipeline.storage.place import Folder
 log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
-"""How often the summaries are updated (s)."""
+"""Interval of updates of the summaries (s)."""
 PROBE_S = 2.0
-"""A log without records for so long makes the follower ask the brokers whether they can be reached (s)."""
+"""Time without records after which the follower checks whether the brokers can be reached (s)."""
 LOOK_S = 10.0
-"""How often the topics are compared with those at the start (s)."""
+"""Interval in which the topics are compared with those at the start (s)."""
 HEAL_S = 30.0
-"""How often a shard whose state is not the coordinator's looks for a snapshot (s)."""
+"""Interval of the search for a snapshot, for a shard whose state differs from the coordinator's (s)."""
 _SLICE_S = 0.2
 _ANSWER_S = 1.0
 _RETRY_S = 1.0
@@ -74,7 +74,7 @@ class KafkaFollower(threading.Thread):
             signatures: verify signed records.
             warehouse: folder of the tables, for snapshots; None: the log is read from its start.
             listener: receives the new decisions, in this thread.
-            beat: receives the name of this thread in each round, also while the brokers are away.
+            beat: receives the name of this thread in each round, even if the brokers cannot be reached.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -99,12 +99,12 @@ class KafkaFollower(threading.Thread):
         }
         self._reader = LogReader(lambda: connection.consumer(**settings), TopicWatch(connection), self._restart)
         self._next: dict[ControlPartition, int] = {}
-        """Topic and partition -> offset of the next record to read; of the decisions too."""
+        """Topic and partition -> offset of the next record to read, for control topics and decisions."""
         self._ends: dict[ControlPartition, int] = {}
         """End offsets at the start."""
         self._starts: dict[ControlPartition, int] = {}
         self._is_recreated = False
-        """Whether a control topic was recreated, or lost its tail, so that snapshots are of a log that is gone."""
+        """Whether a control topic was recreated, or lost its tail, so that existing snapshots are of a former log."""
         self._has_grown = False
         """Whether the number of partitions has changed since the start."""
         self._received_s = time.monotonic()
@@ -163,14 +163,14 @@ class KafkaFollower(threading.Thread):
 
     @property
     def progress(self) -> int:
-        """Sum of the offsets that have been reached; it changes as long as records come."""
+        """Sum of the offsets that have been reached; it changes as long as records arrive."""
         with self._model.lock:
             return sum(self._next.values())
 
     # --- the start ---
 
     def _begin(self) -> None:
-        """Find the topics, and read from the newest snapshots on; do nothing if it was done."""
+        """Find the topics, and read from the newest snapshots on; do nothing if this has been done."""
         if self._next:
             return
         partitions = self._partitions()
@@ -238,7 +238,7 @@ class KafkaFollower(threading.Thread):
             offsets.clear()
 
     def _start_over(self) -> None:
-        """Forget what is known, so that `_begin` begins again with the present logs, whose decisions count from 1."""
+        """Drop the state, so that `_begin` begins again with the present logs, whose decisions count from 1."""
         self._is_recreated = True
         self._forget_places()
         self._reader.renew({})
@@ -292,7 +292,7 @@ class KafkaFollower(threading.Thread):
             self._listener(decision, place[1], at_ms)
 
     def _date_back(self, place: ControlPartition, at_ms: int, now_s: float) -> None:
-        """Give a tick that was in the log at the start its age: that it was received now shows no living observer."""
+        """Set the age of a tick that was in the log at the start: it does not prove that an observer runs now."""
         follower = self._model.shards[place]
         if follower.tick_received_s == now_s:
             follower.tick_received_s = now_s - max(now_ms() - at_ms, 0) / 1_000
@@ -314,7 +314,7 @@ class KafkaFollower(threading.Thread):
     # --- from time to time ---
 
     def _probe(self) -> None:
-        """Ask the brokers whether they can be reached and have the same topics, if it is time."""
+        """Check whether the brokers can be reached and have the same topics, if a check is due."""
         now_s = time.monotonic()
         if now_s - self._received_s >= PROBE_S or now_s - self._looked_s >= LOOK_S:
             self._partitions()
@@ -331,7 +331,7 @@ class KafkaFollower(threading.Thread):
         )
 
     def _heal(self, now_s: float) -> None:
-        """Replace shards whose coordinator began a later era, or decided otherwise, if a snapshot shows its state."""
+        """Replace shards whose coordinator began a later era, or decided differently, by snapshots of its state."""
         later = dict(self._model.later_eras)
         doubtful = {
             one.name: one.progress.era
@@ -363,11 +363,11 @@ class KafkaFollower(threading.Thread):
             self._assign()
 
     def _is_newer(self, follower: ShardFollower, offset: int, era: int) -> bool:
-        """Return whether a snapshot can show more than a follower that began earlier in the same era."""
+        """Return whether a snapshot is newer than the start of a follower, or of a later era."""
         return follower.is_learning or follower.progress.era != era or offset > follower.progress.began
 
     def _tidy(self, now_s: float) -> None:
-        """Update the facts about the reading, and the summaries."""
+        """Update the facts about the progress of reading, and the summaries."""
         model = self._model
         with model.lock:
             for follower in model.shards.values():

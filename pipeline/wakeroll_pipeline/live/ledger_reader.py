@@ -1,4 +1,4 @@
-"""The live model from the tables alone, without Spark: the newest snapshots, and the archived records behind them."""
+"""The live model from the tables alone, without Spark: the newest snapshots, and the archived records after them."""
 
 import heapq
 import logging
@@ -40,14 +40,15 @@ _REFRESH_MS = 5_000
 _LAST = 2**62
 """A time and an offset after all others."""
 _LATE_MS = 3_600_000
-"""Decisions that are published so much later than their log time (ms) are not shown: a coordinator catches up."""
+"""Decisions that are published later than their log time by more than this (ms), because a coordinator catches up, are
+not shown."""
 _ALL = range(-1, _LAST)
 """Offsets of all snapshots; -1 is before the first record."""
 
 Detail = Literal["states", "summaries", "views"]
-"""Use of a model. For ``states``, only the states of the shards matter, and what follows from them: then the log is not
-followed moment by moment, so that lags and verdicts are not those that a page shows. For ``summaries``, the histories
-of the groups lack the decisions from which no summary follows."""
+"""Use of a model. For ``states``, only the states of the shards are needed: then the log is not followed over time, so
+lags and verdicts differ from those on a page. For ``summaries``, the histories of the groups lack the decisions that no
+summary needs."""
 
 _SHOWN: Mapping[Detail, Sequence[type[Decision]]] = {
     "states": (Rebalance,),
@@ -66,14 +67,14 @@ _ONLY: Mapping[Detail, str] = {
             qualify kind <> 'failed'
                 or row_number() over (partition by kind, group_id order by era desc, seq desc) <= {MOST_FAILURES}""",
 }
-"""Condition of the shown decisions: a summary needs the newest owner of each queue, not those before; a handler that
-fails all the time must not displace the rebalances."""
+"""Condition of the shown decisions: a summary needs only the newest owner of each queue; and failures of a handler must
+not displace the rebalances."""
 
 _decoder: msgspec.json.Decoder[AnyDecision] = msgspec.json.Decoder(AnyDecision)
 
 
 class Snapshot(NamedTuple):
-    """The state of a shard behind a record."""
+    """The state of a shard after a record."""
 
     era: int
     offset: int
@@ -84,7 +85,7 @@ class Snapshot(NamedTuple):
 def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -> dict[ControlPartition, Snapshot]:
     """Return the newest snapshot of each shard; none if there are no tables, or of another version of the state.
 
-    Tables that cannot be read count as none, with a warning: the log of the brokers shows the state too.
+    Tables that cannot be read are ignored with a warning, because the log at the brokers contains the state too.
 
     Args:
         warehouse: folder of the tables.
@@ -104,7 +105,7 @@ class Recorded(NamedTuple):
     """The part of the tables that a follower of the brokers begins with."""
 
     snapshots: Mapping[ControlPartition, Snapshot]
-    """The newest one of each shard."""
+    """The newest snapshot of each shard."""
     decisions: Sequence[tuple[AnyDecision, int, int]]
     """As `recent_decisions` yields them; published before `until_ms`."""
     until_ms: Mapping[int, int]
@@ -113,13 +114,13 @@ class Recorded(NamedTuple):
 
 
 NOT_RECORDED = Recorded({}, (), {})
-"""There are no tables."""
+"""The value if there are no tables."""
 
 
 def read_recorded(warehouse: Folder, from_ms: int) -> Recorded:
     """Return the newest snapshots, and the recorded decisions that were published from a log time on (epoch ms).
 
-    Tables that cannot be read count as none, with a warning.
+    Tables that cannot be read are ignored with a warning.
     """
     try:
         with (
@@ -151,7 +152,7 @@ def _snapshots(
     eras: Mapping[str, int] | None,
     ranges: Mapping[ControlPartition, range] | None = None,
 ) -> dict[ControlPartition, Snapshot]:
-    """Return the newest snapshot of these eras that include no record above `reached`, with offsets in `ranges`.
+    """Return the newest snapshots of these eras that include no record above `reached`, with offsets in `ranges`.
 
     Damaged snapshots are left out.
     """
@@ -185,7 +186,7 @@ def recent_decisions(
         from_ms: log time of the first publication (epoch ms), inclusive.
         end_ms: log time of the last publication (epoch ms), inclusive.
         group_id: the only group whose decisions are shown; None: those of all groups are.
-        detail: the use of the model that they are for.
+        detail: the use of the model.
     """
     period = "published_ms >= $from_ms and published_ms <= $end"
     kinds = ", ".join(f"'{one.__struct_config__.tag}'" for one in _SHOWN[detail])
@@ -265,13 +266,13 @@ def model_of(
     older records only are not opened, so the time does not grow with the age of the ledger.
 
     Args:
-        ledger: the open ledger; of its tables, only `snapshots` is asked.
+        ledger: the open ledger; of its tables, only `snapshots` is queried.
         topics: names of the control topics.
         partitions: number of partitions of each.
         until_ms: the moment in log time (epoch ms), inclusive; None: the end of the archived log.
         before_record: called before each record is applied; an exception that it raises ends the work.
-        group_id: the only group of which the model has a summary and a view; None: it has those of all groups.
-        detail: its use.
+        group_id: the only group with a summary and a view in the model; None: all groups.
+        detail: the use of the model.
     """
     began_s, records = time.monotonic(), 0
 
@@ -316,7 +317,7 @@ def _model_of(
 def archived_shards(
     ledger: DuckLedger, topics: Topics, partitions: int
 ) -> Iterator[tuple[ShardFollower, Iterator[Record]]]:
-    """Yield each shard as of its newest snapshot, and the archived records behind it.
+    """Yield each shard as of its newest snapshot, and the archived records after it.
 
     Args:
         ledger: the open ledger.
@@ -339,20 +340,20 @@ class _Archived(NamedTuple):
     records: int
 
     def continues(self, snapshot: Snapshot) -> bool:
-        """Return whether no record is missing from the one behind a snapshot to the last one."""
+        """Return whether no record is missing between a snapshot and the last record."""
         is_joined = self.first <= snapshot.offset + 1 <= self.last + 1
         return is_joined and self.records == self.last - self.first + 1
 
 
 class _Begin(NamedTuple):
-    """How a model begins."""
+    """The start of a model."""
 
     shards: Mapping[ControlPartition, tuple[ShardFollower, int]]
-    """Each with the offset of its last record to apply; -1 if there is none."""
+    """The shards, each with the offset of its last record to apply; -1 if there is none."""
     last_ms: int
     """Newest log time of a record, epoch ms."""
     is_complete: bool
-    """Whether each shard has a snapshot, and all archived records behind it."""
+    """Whether each shard has a snapshot, and all archived records after it."""
 
 
 def _begin_of(
@@ -383,7 +384,7 @@ def _begin_of(
 
 
 def _refuse_other_topics(archived: Set[str], topics: Topics) -> None:
-    """Refuse an archived log of another deployment; without this, it would look as if nothing had been recorded."""
+    """Refuse an archived log of another deployment; otherwise the log would seem to be empty."""
     if archived and archived.isdisjoint((*topics.control, topics.kafka)):
         prefix = min(archived).rpartition(".")[0]
         raise InvalidUsage(f"these tables are of a deployment with the prefix {prefix!r}; use --prefix {prefix}")
@@ -398,7 +399,7 @@ def _follow(
     *,
     detail: Detail,
 ) -> LiveModel:
-    """Let an empty model apply the archived records behind its beginning; return it."""
+    """Let an empty model apply the archived records after its start; return it."""
     from_ms = begin.last_ms - HISTORY_MS
     if detail == "states":
         for place, (follower, last) in begin.shards.items():
@@ -436,7 +437,7 @@ _REPORTS_MS = 120_000
 def _reported_ends(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[tuple[Queue, int, int]]:
     """Yield the queues with their newest end offsets that were reported in a period, and the times of the reports.
 
-    The states of the shards lack some of them: a shard of queues notes no end of a queue that nobody waits for.
+    The states of the shards lack some of them: a shard of queues has no ends of queues without pulls.
     """
     query = (
         "select topic, broker, queue_id, max_by(end_offset, at_ms), max(at_ms) from end_offsets "
@@ -447,7 +448,7 @@ def _reported_ends(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[tu
 
 
 def _with_number(steps: Mapping[ControlPartition, list[Step]], partitions: int) -> dict[ControlPartition, range]:
-    """Return the offsets of the snapshots that were made with a number of partitions; a missing place has all."""
+    """Return the offsets of the snapshots that were made with a number of partitions; a missing place has no limit."""
     ranges = {}
     for place, its in steps.items():
         begin = max((step.offset for step in its if step.after <= partitions), default=0)
@@ -475,10 +476,10 @@ def first_follower(
     """Return a shard in its state before the records that follow.
 
     Args:
-        place: its control partition.
-        partitions: number of partitions of its topic.
+        place: control partition of the shard.
+        partitions: number of partitions of the topic.
         signatures: verify signed records.
-        snapshot: its newest snapshot; None if there is none.
+        snapshot: newest snapshot of the shard; None if there is none.
         era: era of the newest decisions; 1 if there are none.
         first: first offset that the log still has.
     """
@@ -493,7 +494,7 @@ def first_follower(
 
 
 def _eras(ledger: DuckLedger, end_ms: int) -> dict[str, int]:
-    """Return shard -> the newest era that decided until a moment."""
+    """Return shard -> the newest era with decisions up to a moment."""
     query = (
         f"select {SHARD_SQL}, max({ERA_SQL}) "
         "from (select distinct shard from decisions where published_ms <= $end) as names group by 1"

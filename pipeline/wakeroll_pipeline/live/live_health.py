@@ -11,7 +11,7 @@ from wakeroll_pipeline.live.verdicts import duration
 from wakeroll_pipeline.live.view_structs import Health, Notice
 
 BEHIND_MS = 10_000
-"""Age of an unpublished decision from which the coordinator counts as behind (ms). A batch takes 0.4 s, and some
+"""Age of an unpublished decision from which on the coordinator counts as late (ms). A batch takes 0.4 s, and some
 seconds while Spark compiles its first ones."""
 _NAMED = 3
 
@@ -23,18 +23,18 @@ class ShardFacts(Struct, frozen=True, kw_only=True):
     tick_age_ms: int | None = None
     """Time since its last tick was received; None if none was."""
     pending: int = 0
-    """Decisions of the model that the coordinator has not published."""
+    """Number of decisions of the model that the coordinator has not published."""
     pending_ms: int = 0
-    """Age of the oldest of them."""
+    """Age of the oldest unpublished decision (ms)."""
     is_learning: bool = False
     is_different: bool = False
-    """Whether the coordinator has published decisions that differ from those of the model."""
+    """Whether the coordinator has published decisions that differ from the model's."""
     refuses_all_ticks: bool = False
     """Whether the model rejects the signatures of the records that the coordinator accepts."""
 
 
 class Rebuilt(Struct, frozen=True, kw_only=True):
-    """How the state at a moment of the past was rebuilt."""
+    """Facts about the reconstruction of the state at a past moment."""
 
     at_ms: int
     """The moment in log time (epoch ms)."""
@@ -53,11 +53,11 @@ class SystemFacts(Struct, frozen=True, kw_only=True):
     read: int = 0
     to_read: int = 0
     is_begun: bool = True
-    """Whether the topics were found and their reading has begun."""
+    """Whether the topics were found and reading has begun."""
     trouble: str = ""
-    """Why the brokers cannot be read now; empty if they can."""
+    """Reason why records cannot be read from the brokers now; empty if they can."""
     trouble_ms: int = 0
-    """For how long."""
+    """Duration of this trouble (ms)."""
     last_decision_age_ms: int | None = None
     rebuilt: Rebuilt | None = None
     """None unless the model shows a moment of the past."""

@@ -1,6 +1,7 @@
-"""The live model: all shards, what was published about them, and a summary of each group, updated as records come."""
+"""The live model: all shards, their published decisions, and a summary of each group, updated as records arrive."""
 
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -26,9 +27,10 @@ from wakeroll_pipeline.live.shard_follower import ShardFollower
 from wakeroll_pipeline.live.view_structs import GroupState, GroupSummary, GroupsView, GroupView, Health
 
 REVIEW_EVERY = 15
-"""A group is reviewed in one of so many refreshes even if nothing happens: its verdict depends on the time too."""
+"""A group is reviewed in one of this many refreshes even if nothing happens, because its verdict depends on the time
+too."""
 _ALL = None
-"""Instead of a set of queues: everything about a group may have changed."""
+"""In place of a set of queues: everything about a group may have changed."""
 
 
 class _Named(Struct):
@@ -54,7 +56,7 @@ class TrackedGroup:
         self.lags = GroupLags()
         self.queues: list[Queue] = []
         self.free_since: dict[Queue, int] = {}
-        """Queue without owner -> log time since which nobody owns it."""
+        """Queue without owner -> log time since which it has no owner."""
         self.summary: GroupSummary | None = None
         self.version = 0
 
@@ -71,7 +73,7 @@ class LiveModel:
             topics: names of the control topics.
             partitions: number of partitions of each.
             source: ``live`` if the brokers are followed, ``ledger`` if the tables are read once.
-            only: the only group that has a summary and a view; None: all groups have.
+            only: the only group with a summary and a view; None: all groups.
         """
         self.topics = topics
         self.partitions = partitions
@@ -84,10 +86,10 @@ class LiveModel:
         self.feed = DecisionFeed()
         self.shards: dict[ControlPartition, ShardFollower] = {}
         self.later_eras: dict[str, int] = {}
-        """Shard whose coordinator has begun a later era than the model's -> that era."""
+        """Shard whose coordinator has begun a later era than the model's -> the later era."""
         self.ends: dict[Queue, EndHistory] = {}
         self.facts = SystemFacts(source=source, as_of_ms=0, is_begun=source == "ledger")
-        """Facts that the reader of the log sets: progress and trouble."""
+        """Facts from the reader of the log: progress and trouble."""
         self.only = only
         self._by_name: dict[str, ShardFollower] = {}
         self._groups: dict[str, TrackedGroup] = {}
@@ -97,7 +99,7 @@ class LiveModel:
         """Topic -> its queues by the newest route."""
         self._dirty: dict[str, set[Queue] | None] = {}
         self._touched: set[str] = set()
-        """Groups of which only details changed that no summary shows, such as the time of a heartbeat."""
+        """Groups with changes of details only that no summary shows, such as the time of a heartbeat."""
         self._turn = 0
         self._forgetting = 0
 
@@ -165,13 +167,14 @@ class LiveModel:
     # --- the summaries ---
 
     def refresh(self, *, review_all: bool = False, only_lags: bool = False) -> bool:
-        """Update the groups that changed, and some others, whose verdict may depend on the time; return if any did.
+        """Update changed groups, and some others, whose verdict may depend on the time; return whether any changed.
 
-        Call it about once per second: so a busy group costs one update per second, however many records it has.
+        Call it about once per second: then a busy group costs one update per second, however many records it has.
 
         Args:
             review_all: whether to update all other groups too, as at the end of an archived log.
-            only_lags: whether to follow the lags only, as before the end of an archived log: nobody sees a summary.
+            only_lags: whether to follow the lags only, as before the end of an archived log, where no summary is
+                needed.
         """
         with self.lock:
             now_ms = self.now_ms
@@ -195,7 +198,7 @@ class LiveModel:
             return self.version != before
 
     def _update(self, name: str, changed: set[Queue] | None, now_ms: int, *, only_lags: bool) -> None:
-        """Update a group's lags and, unless `only_lags`, its summary; forget it if its shard has."""
+        """Update a group's lags and, unless `only_lags`, its summary; forget it if its shard has forgotten it."""
         if self.only not in (None, name):
             return
         follower, group = self._home(name), self._group(name)
@@ -245,7 +248,7 @@ class LiveModel:
             self.list_version = self.version
 
     def _follow(self, name: str, group: Group, queues: Iterable[Queue]) -> None:
-        """Note which topics concern a group."""
+        """Note the topics that concern a group."""
         topics = {*group.topics, *(queue.topic for queue in queues)}
         for topic, readers in self._readers.items():
             if topic not in topics:
@@ -254,7 +257,7 @@ class LiveModel:
             self._readers.setdefault(topic, set()).add(name)
 
     def _touch(self, decision: AnyDecision) -> None:
-        """Note which group a decision of the model concerns."""
+        """Note the group that a decision of the model concerns."""
         group_id = getattr(decision, "group_id", None)
         if not group_id:
             return
@@ -266,7 +269,7 @@ class LiveModel:
             queues.add(decision.queue)
 
     def _note_route(self, follower: ShardFollower, topic: str, at_ms: int) -> None:
-        """Take the queues and the ends from a topic's newest route."""
+        """Note the queues and the ends in a topic's newest route."""
         route = follower.shard.routes.get(topic)
         if route is None or not follower.is_of_groups:
             return
@@ -280,13 +283,13 @@ class LiveModel:
                 self._note_end(routed.queue, routed.max_offset, at_ms, routed.min_offset)
 
     def _note_operator(self, group_id: str, record: Record) -> None:
-        """Remember who made an accepted request."""
+        """Remember the operator of an accepted request."""
         names = _names(record)
         if names.type in ("configure", "reset", "kick", "pause", "inspect") and names.by:
             self.feed.of(group_id).note_operator((record.topic, record.partition, record.offset), names.by)
 
     def _note_queue(self, follower: ShardFollower, record: Record, decisions: list[AnyDecision]) -> None:
-        """Take the end of a queue from the state of its long polling, and note whose pulls changed."""
+        """Note the end of a queue from the state of its long polling, and the groups whose pulls changed."""
         for decision in decisions:
             if group_id := getattr(decision, "group_id", None):
                 self._touched.add(group_id)
@@ -300,7 +303,7 @@ class LiveModel:
             self._note_end(held.queue, held.end.reported_or_hinted(follower.shard.now_ms), record.timestamp_ms)
 
     def _note_end(self, queue: Queue, end: int, at_ms: int, first: int | None = None) -> None:
-        """Take the end of a queue, and its first offset if that is known."""
+        """Note the end of a queue, and its first offset if that is known."""
         history = self.ends.get(queue)
         if history is None:
             history = self.ends[queue] = EndHistory()
@@ -320,22 +323,23 @@ class LiveModel:
         """Log time of the newest record, epoch ms; 0 before the first."""
         return max((follower.at_ms for follower in self.shards.values()), default=0)
 
-    def health(self, now_s: float) -> Health:
-        """Return whether the views are current, at a moment of the monotonic clock (s)."""
+    def health(self) -> Health:
+        """Return whether the views are current."""
+        now_s = time.monotonic()
         with self.lock:
             shards = [_facts(follower, now_s) for follower in self.shards.values()]
             facts = msgspec.structs.replace(self.facts, as_of_ms=self.now_ms, shards=shards)
         return health_of(facts)
 
-    def groups_view(self, now_s: float) -> GroupsView:
+    def groups_view(self) -> GroupsView:
         """Return all groups, sorted by name."""
         with self.lock:
             summaries = [one.summary for _, one in sorted(self._groups.items()) if one.summary is not None]
-        return GroupsView(health=self.health(now_s), groups=summaries)
+        return GroupsView(health=self.health(), groups=summaries)
 
-    def group_view(self, group_id: str, now_s: float) -> GroupView | None:
+    def group_view(self, group_id: str) -> GroupView | None:
         """Return one group; None if there is no such group."""
-        health = self.health(now_s)
+        health = self.health()
         with self.lock:
             sources = self._sources(group_id)
             return None if sources is None else group_view(sources, health)
@@ -423,6 +427,13 @@ class LiveModel:
 
     def _has(self, group_id: str) -> bool:
         return self._group(group_id) is not None
+
+
+class ViewSource:
+    """Has the model of the views; another model replaces it, for example when the tables are read again."""
+
+    def __init__(self, model: LiveModel) -> None:
+        self.model = model
 
 
 def _names(record: Record) -> _Named:

@@ -1,4 +1,4 @@
-"""Lanes: who owned each queue during the last hour, from the hand-overs of a group."""
+"""Lanes: the owners of each queue during the last hour, from the hand-overs of a group."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,7 +17,7 @@ def lanes_of(
         owners: queue -> its owner at the end; a queue without an owner is missing.
         handovers: changes of owners, oldest first; those before the period are ignored.
         from_ms: begin of the period (log time, epoch ms).
-        to_ms: its end.
+        to_ms: end of the period.
     """
     of_queue: dict[Queue, list[Handover]] = {}
     for one in handovers:

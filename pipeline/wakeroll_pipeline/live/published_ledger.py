@@ -1,4 +1,4 @@
-"""The events that the brokers hold from a moment on, as a ledger in memory: what happened, before it is recorded."""
+"""The events that the brokers have from a moment on, as a ledger in memory, before they are in the tables."""
 
 import re
 import time
@@ -20,27 +20,27 @@ from wakeroll_pipeline.ledger.memory_ledger import MemoryLedger
 from wakeroll_pipeline.operators.ledger_rows import NOWHERE, KafkaRecord, Positions, offset_rows, read_decisions
 
 PATIENCE_S = 15.0
-"""The first reading fails if no record comes for so long (s)."""
+"""Time without a record after which the first reading fails (s)."""
 _SKEW_MS = 60_000
 """A decision is published after its log time; the clocks of two brokers differ by less than this (ms)."""
 _LOOK_S = 10.0
-"""How often the number of partitions is queried (s)."""
+"""Interval of the queries of the number of partitions (s)."""
 _SLICE_S = 0.2
 _AT_ONCE = 2_000
 
 _is_event = re.compile(rb'"kind":"(?:membership|rebalance|handover|rejected|fenced)"|"reset_by":"').search
-"""Finds the decisions that are events. Most decisions are commits and assignments, which are none."""
+"""Matches the decisions that are events. Most decisions are commits and assignments, which are not events."""
 
 
 class PublishedLedger:
     """Reads the decisions topic from a moment on, and continues as long as `read` is called. For one thread."""
 
     def __init__(self, connection: Connection, from_ms: int) -> None:
-        """Find the topic, and where to begin.
+        """Find the topic, and the offsets to begin with.
 
         Args:
             connection: the brokers.
-            from_ms: log time of the first events that matter (epoch ms).
+            from_ms: log time of the first events to read (epoch ms).
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -84,7 +84,7 @@ class PublishedLedger:
                 raise NotReachable(f"cannot read {self._topic} for {PATIENCE_S:.0f} s; no record was received")
 
     def read(self, timeout: float) -> bool:
-        """Read the records that have come; wait at most `timeout` seconds for the first one.
+        """Read the available records; wait at most `timeout` seconds for the first one.
 
         Returns:
             Whether there are new events.
@@ -115,7 +115,7 @@ class PublishedLedger:
         self.ledger.forget(OFFSETS, before_ms)
 
     def missing(self, from_ms: int) -> list[str]:
-        """Return which decisions since a log time (epoch ms) may be deleted already, as phrases."""
+        """Return phrases about the decisions since a log time (epoch ms) that may be deleted already."""
         return [
             f"decisions of {self._topic}-{number} before {EpochMs(first_ms)}: the brokers have deleted them"
             for number, first_ms in sorted(self._cut.items())
@@ -128,7 +128,7 @@ class PublishedLedger:
         self.ledger.close()
 
     def _record_of(self, message: Message) -> KafkaRecord | None:
-        """Return the record of an event; None if the message is none.
+        """Return the record of an event; None if the message is not an event.
 
         Raises:
             AccessDenied: the principal may not read the decisions.
@@ -148,7 +148,7 @@ class PublishedLedger:
         return KafkaRecord(self._topic, partition, offset, at_ms, None, value)
 
     def _look(self) -> None:
-        """Read new partitions too, from their starts."""
+        """Begin to read new partitions, from their starts."""
         now_s = time.monotonic()
         if now_s - self._looked_s < _LOOK_S:
             return

@@ -1,4 +1,4 @@
-"""The comparison of the model with the coordinator: which of its decisions are published, and whether they agree."""
+"""The comparison of the model with the coordinator: the published decisions, and whether they are the model's."""
 
 from collections import deque
 from typing import Literal, NamedTuple
@@ -7,7 +7,7 @@ from wakeroll_model.decision_order import era_of
 from wakeroll_model.decisions import AnyDecision
 
 MOST_PENDING = 20_000
-"""Decisions of a shard that wait for their publication, at most; older ones are counted as published."""
+"""Maximum number of decisions of a shard that wait for their publication; older ones are counted as published."""
 
 Agreement = Literal["equal", "later-era", "different"]
 
@@ -16,9 +16,9 @@ class _Own(NamedTuple):
     seq: int
     kind: str
     cause: int
-    """Offset of the record that led to it."""
+    """Offset of the record that led to the decision."""
     made_s: float
-    """When the model made it, by this process's monotonic clock (s)."""
+    """When the model made the decision, by this process's monotonic clock (s)."""
 
 
 def _kind(decision: AnyDecision) -> str:

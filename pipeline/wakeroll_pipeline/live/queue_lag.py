@@ -1,4 +1,4 @@
-"""The lag of one queue in one group: how far the committed offset is behind the end, and whether it grows."""
+"""The lag of one queue in one group: the messages between the committed offset and the end, and their trend."""
 
 from typing import Literal
 
@@ -6,9 +6,9 @@ from wakeroll_pipeline.live.end_history import Behind, EndHistory
 from wakeroll_pipeline.live.queue_rates import RateMeter, Rates
 
 SAMPLE_MS = 5_000
-"""Shortest time between two samples of a trend (ms): the default interval of commits."""
+"""Minimum time between two samples of a trend (ms): the default interval of commits."""
 SAMPLES = 24
-"""Samples of a trend."""
+"""Maximum number of samples of a trend."""
 
 Trend = Literal["none", "rising", "falling", "steady"]
 
@@ -16,8 +16,8 @@ Trend = Literal["none", "rising", "falling", "steady"]
 class QueueLag:
     """The lag of one queue in one group, updated when the committed offset or the end changes.
 
-    Commits come more often than ends. If the lag were compared at every change, it would seem to fall at each commit,
-    although the queue grows faster. So the trend compares the lag only at moments when the end is fresh.
+    Commits are more frequent than reports of ends. If the lag were compared at every change, it would seem to fall at
+    each commit, even if the queue grows faster. So the trend compares the lag only at moments with a new end.
     """
 
     __slots__ = (
@@ -30,26 +30,26 @@ class QueueLag:
         self.committed: int | None = None
         self.end: int | None = None
         self.first_end: int | None = None
-        """The end when the queue was first seen without a committed offset."""
+        """The end when the queue was first found without a committed offset."""
         self.lag: int | None = None
         """Messages between the committed offset, or the first one that is not deleted, and the end; None if it is not
         known. Without a committed offset it is known if the queue has no message, or its owner begins at the first."""
         self.behind: Behind | None = None
-        """Since when messages wait; None if none does."""
+        """Since when messages wait; None if none waits."""
         self.moved_ms = now_ms
-        """Log time at which the committed offset last changed, or at which it was first seen."""
+        """Log time at which the committed offset last changed, or was first found."""
         self.lag_when_moved = 0
         self.not_fallen_ms: int | None = None
         """Log time since which no sample of the lag was below the one before; None if there is no lag."""
         self.samples: list[int] = []
-        """Lag at the last moments with a fresh end, oldest first."""
+        """Lag at the last moments with a new end, oldest first."""
         self.sampled_ms = 0
         self.meter = RateMeter()
 
     def update(
         self, committed: int | None, history: EndHistory | None, now_ms: int, *, from_first: bool = False
     ) -> None:
-        """Take the committed offset and the end as they are at a log time (epoch ms).
+        """Process the committed offset and the end as of a log time (epoch ms).
 
         `from_first`: whether a queue without a committed offset will be read from its first message on.
         """
@@ -101,7 +101,7 @@ class QueueLag:
 
     @property
     def grown(self) -> int:
-        """Messages that arrived since the committed offset last changed, or since the queue was first seen."""
+        """Messages that arrived since the committed offset last changed, or since the queue was first found."""
         if self.end is None:
             return 0
         if self.committed is None:
@@ -110,7 +110,7 @@ class QueueLag:
 
     @property
     def rates(self) -> Rates:
-        """How fast messages arrive and are consumed."""
+        """Rates at which messages arrive and are consumed."""
         return self.meter.rates(self.lag)
 
     @property

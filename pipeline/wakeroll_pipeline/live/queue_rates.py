@@ -1,23 +1,25 @@
-"""How fast messages arrive in a queue and are consumed, and when a group has caught up."""
+"""Rates at which messages arrive in a queue and are consumed, and the time until a group has caught up."""
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 WINDOW_MS = 60_000
-"""Shortest time of the rates of a queue that has been watched for so long (ms); the longest is twice as much."""
+"""Minimum time over which rates are measured, once a queue has been watched for this long (ms); the maximum is twice as
+long."""
 _SHORTEST_MS = 5_000
-"""With less between the first and the last moment (ms), no rate is known."""
+"""Minimum time between the first and the last moment for any rate (ms)."""
 
 
 class Rates(Struct, frozen=True):
-    """Messages per second, and the time until all are consumed if the rates stay as they are."""
+    """Messages per second, and the time until all are consumed if the rates stay the same."""
 
     arriving_per_s: float | None = None
-    """None if it is not known yet."""
+    """Messages that arrive per second; None if that is not known yet."""
     consumed_per_s: float | None = None
     catch_up_ms: int | None = None
-    """0 without a lag; None if it is not known, or the lag does not fall."""
+    """Time until all messages are consumed (ms); Time until all messages are consumed (ms); 0 without a lag; None if it
+    is not known, or the lag does not fall."""
 
 
 NOT_KNOWN = Rates()
@@ -37,7 +39,7 @@ class RateMeter:
         self._last: _Mark | None = None
 
     def note(self, at_ms: int, unread: int, end: int) -> None:
-        """Note a moment at which the end of the queue is fresh.
+        """Note a moment with a new end of the queue.
 
         A reset to an earlier message, and a queue that was truncated, begin the measurement again.
         """
@@ -50,7 +52,7 @@ class RateMeter:
         self._last = now
 
     def forget(self) -> None:
-        """Forget all moments: the offsets are not known any more."""
+        """Forget all moments, because the offsets are not known any more."""
         self._first = self._middle = self._last = None
 
     def rates(self, lag: int | None) -> Rates:
@@ -66,7 +68,7 @@ class RateMeter:
 
 
 def time_for(lag: int, falls_per_s: float) -> int | None:
-    """Return the time (ms) in which a lag is consumed that falls by so many messages per second; None if it does not.
+    """Return the time (ms) until a lag is consumed that falls by some messages per second; None if it does not fall.
 
     >>> time_for(600, 10.0), time_for(600, 0.0), time_for(0, -5.0)
     (60000, None, 0)
@@ -79,7 +81,7 @@ def time_for(lag: int, falls_per_s: float) -> int | None:
 def rates_of_all(lag: int | None, parts: Sequence[Rates]) -> Rates:
     """Return the rates of several queues together, for the sum of their known lags.
 
-    Queues whose rates are not known are left out. The slowest one says when all have caught up.
+    Queues whose rates are not known are left out. All have caught up when the slowest one has.
     """
     known = [one for one in parts if one.consumed_per_s is not None]
     times = [one.catch_up_ms for one in known if one.catch_up_ms is not None]

@@ -1,4 +1,4 @@
-"""One shard of the live model: the machine, its comparison with the coordinator, and the log's time."""
+"""One shard of the live model: the state machine, its comparison with the coordinator, and the log's time."""
 
 import time
 
@@ -11,11 +11,11 @@ from wakeroll_model.signing import Signatures
 from wakeroll_pipeline.live.published_progress import Agreement, PublishedProgress
 
 ENCODE_EVERY_S = 60.0
-"""How often the state is encoded (s): until then a shard remembers every event, to undo one that fails."""
+"""Interval in which the state is encoded (s); in between, a shard remembers every event, to undo one that fails."""
 _ENCODE_EVERY = 50_000
-"""Records after which it is encoded earlier, as while a log is read from its start."""
+"""Number of records after which the state is encoded earlier, as while a log is read from its start."""
 FOREVER = 2**62
-"""Offset until which a shard only learns, because the state before its first record is not known."""
+"""Offset until which a shard only restores its state, because the state before its first record is not known."""
 
 
 class ShardFollower:
@@ -37,11 +37,11 @@ class ShardFollower:
             place: the control partition.
             partitions: number of partitions of its topic.
             signatures: verify signed records.
-            body: the state, of a snapshot; None: the empty state.
-            learns_era: None if the state is the coordinator's.  Else the era that decides now: the shard learns members
+            body: the state, from a snapshot; None: the empty state.
+            learns_era: None if the state is the coordinator's. Otherwise the present era: the shard restores members
                 and owners from heartbeats, and makes no decisions, because the state at the era's beginning is not
                 known.
-            first: offset of the first record to apply; None: the one behind the state.
+            first: offset of the first record to apply; None: the one after the state.
         """
         topic, partition = place
         self.place = place
@@ -61,7 +61,7 @@ class ShardFollower:
         self.at_ms = self.shard.tick_ms
         """Log time of the newest record, epoch ms; 0 before the first."""
         self.refused_signatures = 0
-        """Records since the start whose signature the model rejects."""
+        """Number of records since the start whose signatures the model rejects."""
         self._encoded_s = time.monotonic()
         self._not_encoded = 0
 
@@ -99,7 +99,7 @@ class ShardFollower:
         return decisions
 
     def compare(self, decision: AnyDecision) -> Agreement:
-        """Compare a published decision of this shard with the model's; a learning shard only notices a later era."""
+        """Compare a published decision of this shard with the model's; a learning shard only checks the era."""
         agreement = self.progress.published(decision, self.shard.offset)
         return "equal" if self.is_learning and agreement == "different" else agreement
 

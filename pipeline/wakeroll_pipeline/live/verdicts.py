@@ -1,7 +1,7 @@
 """Verdicts: whether a group is healthy, and if not, the reason as a sentence. Pure functions, without thresholds.
 
-The rules about lag are those of Burrow: they judge whether offsets move and whether the lag falls, not how large it is.
-A group of ten messages per hour and one of a million per second are judged alike.
+The rules about lag are those of Burrow: they check whether offsets advance and whether the lag falls, and not its size.
+So they are the same for a group with ten messages per hour and one with a million per second.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,19 +34,20 @@ LABELS = {
     "unowned": "unowned queues",
     "uncommitted": "no committed offset",
 }
-"""Verdict -> its name for people, if it differs."""
+"""Verdict -> its name for people, if that differs."""
 
 WINDOW_MS = 120_000
-"""How long offsets are watched before they are judged (ms): the end of a queue is known at least every 60 s, so a
-window has two ends, and several commits at the default interval of 5 s."""
+"""How long offsets are watched before a verdict (ms): the end of a queue is reported at least every 60 s, so a window
+has two ends, and several commits at the default interval of 5 s."""
 SETTLED_MS = 30_000
-"""A queue without owner counts as unowned after this (ms): hand-overs and joins take less, by the default timeouts.
-An owned queue counts as uncommitted after this: its owner reports where it begins, within seconds."""
+"""A queue without owner counts as unowned after this time (ms); hand-overs and joins take less, by the default
+timeouts. An owned queue without a committed offset counts as uncommitted after this time; its owner commits its start
+within seconds."""
 STORM_REBALANCES = 3
 STORM_GAP_MS = 60_000
 """A storm is a series of at least `STORM_REBALANCES` rebalances, less than this apart (ms); as in the mart `storms`."""
 _NAMED = 3
-"""Names that a sentence lists."""
+"""Maximum number of names that a sentence lists."""
 
 
 class QueueFacts(Struct, frozen=True, kw_only=True):
@@ -54,9 +55,9 @@ class QueueFacts(Struct, frozen=True, kw_only=True):
 
     name: str
     partition: str = ""
-    """Name of the whole queue, if this is a slice; empty: the same."""
+    """Name of the whole queue, if this is a slice; otherwise empty."""
     owner: str = ""
-    """Client that owns the queue; empty if nobody does."""
+    """Client that owns the queue; empty if there is none."""
     lag: int = 0
     grown: int = 0
     """Messages that arrived since the committed offset last changed."""
@@ -65,13 +66,13 @@ class QueueFacts(Struct, frozen=True, kw_only=True):
     not_fallen_ms: int | None = None
     """Since when the lag has not fallen; None if there is no lag."""
     behind_ms: int | None = None
-    """Since when messages wait; None if none does."""
+    """Since when messages wait; None if none waits."""
     free_ms: int | None = None
-    """Since when nobody owns the queue; None if a client does."""
+    """Since when the queue has no owner; None if it has one."""
     uncommitted_ms: int | None = None
     """Since when a client owns the queue without a committed offset, although it has messages; None if it has one."""
     why_free: str = ""
-    """Why the strategy assigned the queue to nobody; empty if it did not."""
+    """Reason why the strategy assigned the queue to no member; empty if it assigned it."""
 
 
 class GroupFacts(Struct, frozen=True, kw_only=True):
@@ -94,15 +95,15 @@ class GroupFacts(Struct, frozen=True, kw_only=True):
     duplicates: Sequence[str] = ()
     """Sentences about client ids that two processes use."""
     watched_ms: int = WINDOW_MS
-    """For how long the lags have been watched (ms): shorter than a window, nobody can tell whether they fall."""
+    """For how long the lags have been watched (ms); for less than a window, their trend is not known."""
     paused: str = ""
     """Operator, time and reason of the pause of the group, as a sentence; empty if it is not paused."""
     is_learning: bool = False
-    """Whether the state is incomplete, because the model has only learned it from the log so far."""
+    """Whether the state is incomplete, because the model is still restoring it from the log."""
 
 
 class Finding(Struct, frozen=True):
-    """One thing that is wrong with a group, or that it is healthy."""
+    """One problem of a group, or the finding that it is healthy."""
 
     kind: Kind
     reason: str
@@ -157,7 +158,7 @@ def _stalled(facts: GroupFacts) -> Finding | None:
 
 
 def _by_partition(counts: Iterable[tuple[QueueFacts, int]]) -> int:
-    """Return the sum of messages of queues; those of slices of a partition count once, as the largest number."""
+    """Return the sum of messages of queues; for slices of one partition, only the largest number is counted."""
     largest: dict[str, int] = {}
     for queue, count in counts:
         partition = queue.partition or queue.name
@@ -211,7 +212,7 @@ def _unowned(facts: GroupFacts) -> Finding | None:
 
 
 def _uncommitted(facts: GroupFacts) -> Finding | None:
-    """Find queues whose owner has never said where it begins: it does not read, or commits nothing."""
+    """Find queues whose owner has never committed a start: it does not read, or commits nothing."""
     since = [
         (one.uncommitted_ms, one)
         for one in facts.queues

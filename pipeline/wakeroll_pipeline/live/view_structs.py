@@ -16,7 +16,7 @@ Level = Literal["info", "warning", "error"]
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """Something about the whole system that a reader of any page must know."""
+    """A fact about the whole system that a reader of any page must know."""
 
     kind: str
     """Name of the state, such as ``no-ticks``."""
@@ -27,7 +27,7 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """Whether what the pages show is current, and why not."""
+    """Whether the pages show the present state, and the reason if not."""
 
     source: Literal["live", "ledger"]
     state: Literal["starting", "live", "stale", "ledger", "past"]
@@ -36,7 +36,7 @@ class Health(Struct, frozen=True, kw_only=True):
     as_of_ms: int
     """Log time that the pages show; 0 before the first record."""
     read: int = 0
-    """Records read of those that were there at the start."""
+    """Number of records that were read, of those that existed at the start."""
     to_read: int = 0
     tick_age_ms: dict[str, int] = {}
     """Shard, like ``groups-3`` -> time since its last tick was received (ms)."""
@@ -58,18 +58,18 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     queues: int
     unowned: int
     moving: int
-    """Queues that their owners must release."""
+    """Number of queues that their owners must release."""
     lag_messages: int | None
-    """Sum of the known lags of its partitions; None if none is known. Of a partition that is cut, the lag of the slice
-    that is furthest behind counts."""
+    """Sum of the known lags of its partitions; None if none is known. For a partition that is cut, it is the largest
+    lag of its slices."""
     lag_queues: int
     """Number of queues that have lag."""
     behind_since_ms: int | None
-    """Since when the oldest message waits; None if none does."""
+    """Since when the oldest message waits; None if none waits."""
     lag_unknown: int = 0
     """Number of queues whose lag is not known: no offset was ever committed, or the end is not known."""
     behind_is_longer: bool = False
-    """Whether it waits for longer than that."""
+    """Whether the oldest message has waited for longer than `behind_since_ms` shows."""
     rebalanced_ms: int | None = None
     """Log time of the last rebalance; None if none is known."""
     trigger: str = ""
@@ -82,8 +82,8 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     """Messages that arrive per second, over the last minute or two; None if that is not known."""
     consumed_per_s: float | None = None
     catch_up_ms: int | None = None
-    """Time until all messages are consumed, if the rates stay as they are (ms); None if that is not known, or the lag
-    does not fall."""
+    """Time until all messages are consumed, if the rates stay the same (ms); None if that is not known, or the lag does
+    not fall."""
 
 
 class GroupsView(Struct, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     client_id: str
     instance_id: str
     queues: int
-    """Number of queues that it owns, with those that it must release."""
+    """Number of queues that it owns, including those that it must release."""
     releasing: int
     waiting: int
     """Number of queues that the target assigns to it and that another member still owns."""
@@ -136,7 +136,7 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     """Regular expression by which it subscribes topics that it does not name; empty if there is none. `subscriptions`
     has the topics that match."""
     host: str = ""
-    """Host or pod, as the client describes itself; this and the next three are empty if it does not tell."""
+    """Host or pod from the client's description; this and the next three are empty if the description lacks them."""
     sdk: str = ""
     app_version: str = ""
     labels: dict[str, str] = {}
@@ -144,15 +144,15 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     rival: str = ""
     """Another instance that wants its client_id; empty if there is none."""
     leaving: str = ""
-    """The operator that kicked it and the reason, in words; empty if it need not leave."""
+    """The operator who kicked it and the reason, in words; empty if it need not leave."""
     lag_messages: int | None = None
-    """Sum of the known lags of the queues that it owns, of slices of a partition the largest one; in a broadcasting
-    group, by its own offsets, of all queues that it reads. None if none is known."""
+    """Sum of the known lags of the queues that it owns; for slices of one partition, only the largest. In a
+    broadcasting group, it is the lag of all queues that it reads, by its own offsets. None if none is known."""
     lag_unknown: int = 0
     """Number of these queues whose lag is not known."""
     catch_up_ms: int | None = None
-    """Time until it has consumed all of them, if the rates stay as they are (ms); None if that is not known, the lag
-    does not fall, or the group broadcasts."""
+    """Time until it has consumed all messages, if the rates stay the same (ms); None if that is not known, the lag does
+    not fall, or the group broadcasts."""
     joined_ms: int | None = None
     """Log time at which its instance joined; None if it joined before a release that notes it, and earlier than the
     known decisions."""
@@ -161,7 +161,7 @@ class MemberRow(Struct, frozen=True, kw_only=True):
 
 
 class GroupState(Struct, frozen=True, kw_only=True):
-    """The members of one group, as the coordinator knows them."""
+    """The members of one group in the coordinator's state."""
 
     shard: str
     group_id: str
@@ -176,7 +176,7 @@ class KeptOutRow(Struct, frozen=True, kw_only=True):
     by: str
     """Name of the operator."""
     reason: str
-    """Why, as the operator worded it; empty if not told."""
+    """Reason in the operator's words; empty if there is none."""
     until_ms: int
     """When it may join again, by the shard's clock (epoch ms)."""
 
@@ -199,35 +199,36 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     broker: str
     queue_id: int
     owner: str
-    """Empty if nobody owns it."""
+    """Client that owns the queue; empty if there is none."""
     releasing: bool
     """Whether its owner must release it."""
     next_owner: str
-    """Client that waits for it; empty if none does."""
+    """Client that waits for the queue; empty if there is none."""
     given_epoch: int | None
     committed_offset: int | None
     end_offset: int | None
-    """Newest known end; the committed offset, if that is above it or no end is known."""
+    """Newest known end; or the committed offset, if that is higher or no end is known."""
     lag_messages: int | None
     behind_since_ms: int | None
     behind_is_longer: bool
     trend: Trend
     samples: list[int]
     committed_ms: int | None
-    """Time at which the committed offset last changed; None if that was before the model began."""
+    """Time at which the committed offset last changed; None if that was before the model's start."""
     is_held: bool
     """Whether its owner waits in a held pull."""
     note: str = ""
-    """Why nobody owns it, or for which filters it is ahead of its committed offset; else empty."""
+    """Reason why the queue has no owner, or the filters for which it is ahead of its committed offset; otherwise
+    empty."""
     from_ms: int | None = None
-    """Log time of its last change of owner, since which its owner has it, or nobody; None if that is not known, as for
-    `MemberRow.joined_ms`, or if it never had an owner."""
+    """Log time of the last change of its owner; None if that is not known, as for `MemberRow.joined_ms`, or if it never
+    had an owner."""
     epoch: int | None = None
     """Epoch of the group at that change; None if it is not known."""
     previous_client_id: str | None = None
     """Owner before that change; None if there was none, or it is not known."""
     how: str = ""
-    """How it had become free before that change; empty if that is not known."""
+    """How the queue had become free before that change; empty if that is not known."""
     slice: str | None = None
     """Slice of the partition, as in the tables: 5/8 is slice 5 of 8; None if the partition is not cut. The end and the
     lag of a slice count the messages of all slices."""
@@ -235,8 +236,8 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     """Messages that arrive per second, over the last minute or two; None if that is not known."""
     consumed_per_s: float | None = None
     catch_up_ms: int | None = None
-    """Time until all messages are consumed, if the rates stay as they are (ms); None if that is not known, or the lag
-    does not fall."""
+    """Time until all messages are consumed, if the rates stay the same (ms); None if that is not known, or the lag does
+    not fall."""
 
     @property
     def queue(self) -> Queue:
@@ -257,7 +258,7 @@ class PartitionRow(Struct, frozen=True, kw_only=True):
     """Lowest committed offset of its slices; None if one of them has none."""
     end_offset: int | None
     lag_messages: int | None
-    """Lag of the slice that is furthest behind; None if none is known."""
+    """Largest lag of its slices; None if none is known."""
 
 
 def partition_rows(queues: Iterable[QueueRow]) -> list[PartitionRow]:
@@ -306,9 +307,9 @@ class RebalanceRow(Struct, frozen=True, kw_only=True):
     published_ms: int
     trigger: str
     cause: str
-    """The records that required it, in words."""
+    """The records that required the rebalance, in words."""
     by: str = ""
-    """Operators who requested it; empty if none did, or if the model began after the request."""
+    """Operators who requested it; empty if there are none, or if the model began after the request."""
     strategy: str
     clients: int
     queues: int
@@ -321,15 +322,15 @@ class RebalanceRow(Struct, frozen=True, kw_only=True):
 
 
 class PeriodRow(Struct, frozen=True, kw_only=True):
-    """One period in which a client owned a queue, or nobody did."""
+    """One period in which a queue had the same owner, or none."""
 
     client_id: str
-    """Empty if nobody owned it."""
+    """Client that owned the queue; empty if there was none."""
     from_ms: int
     to_ms: int
     how: str
     is_open: bool
-    """Whether it lasts."""
+    """Whether the period still lasts."""
 
 
 class LaneRow(Struct, frozen=True, kw_only=True):
@@ -369,13 +370,13 @@ class FailureRow(Struct, frozen=True, kw_only=True):
 
 
 class ReportRow(Struct, frozen=True, kw_only=True):
-    """The answer of a member that an operator had asked what it does."""
+    """A member's report that an operator had requested."""
 
     at_ms: int
     client_id: str
     instance_id: str
     text: str
-    """Its calls at work, with their messages and, unless the application forbids that, their stacks."""
+    """The running calls of its handler, with their messages and, unless the application forbids that, their stacks."""
 
 
 class SettingRow(Struct, frozen=True, kw_only=True):
@@ -397,17 +398,17 @@ class GroupView(Struct, frozen=True, kw_only=True):
     lanes_from_ms: int
     lanes_to_ms: int
     rebalances: list[RebalanceRow]
-    """The newest one first."""
+    """The newest one comes first."""
     holds: list[HoldRow]
     rejections: list[RejectionRow]
-    """The newest one first."""
+    """The newest one comes first."""
     settings: list[SettingRow]
     lag_series: list[tuple[int, int]]
     """Log time and lag of the whole group in messages, oldest first."""
     rebalances_from_ms: int = 0
-    """Log time from which on `rebalances` has all; there may be earlier ones."""
+    """Log time from which on `rebalances` is complete; there may be earlier rebalances."""
     kept_out: list[KeptOutRow] = []
     failures: list[FailureRow] = []
-    """The newest one first."""
+    """The newest one comes first."""
     reports: list[ReportRow] = []
-    """The newest one first."""
+    """The newest one comes first."""

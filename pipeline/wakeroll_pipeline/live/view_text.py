@@ -1,10 +1,10 @@
-"""Values of views as text, in the same words on the page and in a terminal."""
+"""Values of views as text; the words on the page and in a terminal are the same."""
 
 from wakeroll_pipeline.live.verdicts import duration
 
 UNKNOWN = "-"
 _SHORTEST_MS = 1_000
-"""A wait that is only known to be longer than less than this (ms) is not known."""
+"""If only a lower bound of a wait is known, and it is shorter than this (ms), the wait counts as not known."""
 
 
 def count_text(number: int | None) -> str:
@@ -31,17 +31,17 @@ def lag_text(messages: int | None, unknown: int = 0) -> str:
 
 
 def ago(at_ms: int | None, as_of_ms: int) -> str:
-    """Return how long before `as_of_ms` something was; ``-`` if the time is not known."""
+    """Return the time between an event and `as_of_ms`; ``-`` if it is not known."""
     return UNKNOWN if at_ms is None else duration(as_of_ms - at_ms)
 
 
 def is_wait_known(since_ms: int | None, as_of_ms: int, *, is_longer: bool) -> bool:
-    """Return whether messages wait, and for how long is known: the first known end may be from this very moment."""
+    """Return whether the waiting time of messages is known; the first known end may be from this very moment."""
     return since_ms is not None and not (is_longer and as_of_ms - since_ms < _SHORTEST_MS)
 
 
 def wait_text(since_ms: int | None, as_of_ms: int, *, is_longer: bool) -> str:
-    """Return for how long the oldest message waits; ``-`` if none does, or it is not known.
+    """Return for how long the oldest message waits; ``-`` if none waits, or the time is not known.
 
     >>> wait_text(0, 90_000, is_longer=True), wait_text(None, 90_000, is_longer=False)
     ('> 90 s', '-')
@@ -76,7 +76,7 @@ def catch_up_text(lag: int | None, catch_up_ms: int | None, consumed_per_s: floa
 
 
 def epoch_text(shown: int, sent: int) -> str:
-    """Return the epoch that a member shows as received, and the one that was sent to it if that is another.
+    """Return the epoch that a member shows as received, and the one that was sent to it if they differ.
 
     >>> epoch_text(3, 3), epoch_text(-1, 2)
     ('3', '- (sent 2)')

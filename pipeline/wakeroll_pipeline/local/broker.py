@@ -57,12 +57,12 @@ class EmbeddedBroker:
         """Describe a broker without starting it.
 
         Args:
-            folder: its data, settings and log (`broker.log`); created if missing. One running broker per folder.
+            folder: its data, settings and log (`broker.log`); created if missing. A folder can have one running broker.
             port: port for clients; None means the port of the last start if it is free, else any free port.
             heap: Java heap, in the format of -Xmx.
             fast_start: use only the JVM's fast compiler: ready in 2 s, but not suitable for measuring throughput.
             settings: more of Kafka's broker settings; they override those of `broker_settings`.
-            node: its part in a cluster; the other nodes of the cluster are objects of their own.
+            node: its part in a cluster; each other node of the cluster is another object.
             version: version of Kafka, such as 3.9.2, of the JARs that `wakeroll jars kafka-3.9.2` fetches; empty: the
                 version that wakeroll uses otherwise.
             login: client settings for the check that the broker is ready.
@@ -128,7 +128,7 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether this object has started the broker, and it has not ended."""
+        """Whether this object has started the broker and the broker has not ended."""
         return self._child is not None and self._child.is_running
 
     @property

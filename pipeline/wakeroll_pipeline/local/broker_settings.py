@@ -1,4 +1,4 @@
-"""Kafka's settings of an embedded broker, which is alone or one of several nodes of a cluster."""
+"""Kafka's settings of an embedded broker, which is alone or a node of a cluster."""
 
 import base64
 import uuid
@@ -19,7 +19,7 @@ class Node(NamedTuple):
     controllers: Mapping[int, int] = {}
     """Number of each node of the cluster -> its port for the other nodes; empty: the broker is alone."""
     cluster_id: str = ""
-    """The same for all nodes of a cluster; empty: the folder's, or a new one."""
+    """Id of the cluster, the same for all its nodes; empty: the id in the folder, or a new one."""
 
 
 ALONE = Node()

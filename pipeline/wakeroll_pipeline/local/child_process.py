@@ -50,8 +50,8 @@ class Child:
             folder: working folder; by default, that of this process.
             grace_s: seconds between SIGTERM and SIGKILL, in `stop` and after the end of this process; also for children
                 that the process leaves behind.
-            pass_fds: open files that stay open until the process has ended, such as a lock; the process itself does not
-                inherit them.
+            pass_fds: file descriptors that stay open until the process has ended, such as a lock; the process itself
+                does not inherit them.
         """
         self.name = name
         self.argv = tuple(argv)

@@ -1,4 +1,4 @@
-"""The demo of `make run`: consumers join and die, queues change owners, no message is lost, and SQL explains why."""
+"""The demo of `make run`: consumers join and die, queues change owners, no message is lost, and SQL shows why."""
 
 import shutil
 import sys
@@ -40,10 +40,10 @@ GROUP = "billing"
 QUEUES = 8
 PER_SECOND = 200
 SESSION_MS = 18_000
-"""Session timeout (ms), after which the queues of a killed consumer move that has no last will. A client stops 3 s
-earlier, and busy cores may delay answers by 10 s."""
+"""Session timeout (ms), after which the queues of a killed consumer without a last will get new owners. A client stops
+3 s earlier, and busy cores may delay answers by 10 s."""
 NO_WILL = "c3"
-"""The consumer that has none, so that both ways can be seen."""
+"""The consumer without a last will, so that the demo shows both cases."""
 STOPPED = 130
 """Exit code of a demo that was stopped before its end."""
 _STEP_S = 180.0
@@ -62,7 +62,7 @@ def run_demo(settings: Settings, stop: threading.Event, page_port: int | None = 
     broker is not the embedded one.
 
     Args:
-        settings: of a deployment; the demo uses folders in its home.
+        settings: settings of a deployment; the demo uses folders in its home.
         stop: ends the demo.
         page_port: port of a page that shows the tables at the end, until `stop`; None: no page.
 
@@ -211,7 +211,7 @@ class Story:
         self._stack.callback(child.stop)
 
     def _kill(self, client_id: str) -> None:
-        """Kill a consumer, wait until others have its queues and have caught up, and print what that cost."""
+        """Kill a consumer, wait until others have its queues and have caught up, and print delay and repetitions."""
         queues = {queue_id for queue_id, given in self._watcher.view().owners.items() if given.to == client_id}
         since_ms = now_ms()
         self._consumers[client_id].kill()
@@ -245,7 +245,7 @@ class Story:
         out.print(f"first message after its process was started: {times}")
 
     def _until_caught_up(self) -> None:
-        """Wait until each queue is consumed up to its current end, including the messages that the kill left behind."""
+        """Wait until each queue is consumed up to its current end, including messages left by the kill."""
         newest: dict[int, int] = {}
         for queue_id, offset in set(self._traffic.produced):
             newest[queue_id] = max(newest.get(queue_id, -1), offset)

@@ -1,11 +1,12 @@
 """The demo of `make run ARGS="--kafka"`: Kafka's own groups, and the record that `watch-kafka` makes of them.
 
-Its consumers have Kafka's client and know nothing of wakeroll.  The watch starts after the first kill.
+Its consumers use Kafka's client and not wakeroll. The watch starts after the first kill.
 """
 
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -30,7 +31,7 @@ from wakeroll_pipeline.local.child_process import Child
 from wakeroll_pipeline.local.demo import STOPPED
 from wakeroll_pipeline.local.local_system import Stopped
 from wakeroll_pipeline.local.story_checks import Balance, balance, read_handled
-from wakeroll_pipeline.local.story_queries import show_kafka_answers
+from wakeroll_pipeline.local.story_queries import command, show_kafka_answers
 from wakeroll_pipeline.local.traffic import Traffic
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage.place import Place
@@ -57,7 +58,7 @@ GROUPS: Mapping[str, Mapping[str, str | int]] = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky", **CLASSIC},
     "kip-848": {"group.protocol": "consumer"},
 }
-"""Name of a group -> what makes it one of its kind, as settings of Kafka's client."""
+"""Name of a group -> the settings of Kafka's client that define its kind."""
 MEMBERS = ("c1", "c2", "c3")
 _STEP_S = 120.0
 
@@ -72,20 +73,20 @@ class Page(Struct, frozen=True):
     """The page of the demo's tables."""
 
     port: int
-    """0: a free one."""
+    """Port of the page; Port of the page; 0: a free one."""
     stays: bool
-    """Whether it is served until the stop, after the end of the demo."""
+    """Whether the page is served after the end of the demo, until the stop."""
 
 
 def run_kafka_demo(settings: Settings, stop: threading.Event, page: Page) -> int:
-    """Run the demo; return 0 if no message is lost and the record agrees with Kafka, else 1; 130 if stopped.
+    """Run the demo; return 0 if no message is lost and the tables agree with Kafka, else 1; 130 if stopped.
 
     Each run starts from scratch: it deletes its folder under `home`.
 
     Args:
-        settings: of a deployment; the demo uses a folder in its home.
+        settings: settings of a deployment; the demo uses a folder in its home.
         stop: ends the demo.
-        page: of the watch, which serves it while the demo runs.
+        page: page of the watch, which serves it while the demo runs.
 
     Raises:
         InvalidUsage: the settings name brokers, or `home` is not local.
@@ -107,9 +108,10 @@ def run_kafka_demo(settings: Settings, stop: threading.Event, page: Page) -> int
             well = story.reckon()
             show_kafka_answers(settings, f"{TOPIC}-3", "cooperative", out)
             out.print(
-                f"[dim]the whole demo took {time.monotonic() - started_s:.0f} s; tables in {settings.warehouse}; "
-                f"ask with: wakeroll happened --home {settings.home}[/]"
+                f"[dim]the whole demo took {time.monotonic() - started_s:.0f} s; tables in {settings.warehouse}[/]"
             )
+            asked = command(f"happened --home {shlex.quote(settings.home)}")
+            out.print(f"what happened?  {asked}", soft_wrap=True, highlight=False)
             if page.stays:
                 out.print(f"the page of these tables: [bold]{story.page}[/]; Ctrl-C stops it")
                 while not stop.wait(0.5):
@@ -198,7 +200,7 @@ class KafkaStory:
         self._until("every message is consumed", lambda: not any(self._balance(group).lost for group in GROUPS))
 
     def reckon(self) -> bool:
-        """Print what the consumers' own logs and the record say; return whether nothing is lost, and both agree."""
+        """Print results of the consumers' own logs and of the tables; return whether nothing is lost and both agree."""
         table = Table(title="by the consumers' own logs, and by the record")
         for name in ("group", "produced", "consumed", "lost", "repeated", "owners on record are those in Kafka"):
             table.add_column(name, justify="left" if name == "group" else "right")
@@ -245,7 +247,7 @@ class KafkaStory:
         return {at.partition: name(one) for one in its.members for at in one.assignment.topic_partitions}
 
     def _until_owned(self, what: str, shares: dict[str, int]) -> None:
-        """Wait until each group is shared so, client.id -> number of queues; print when that was."""
+        """Wait until each group has these shares, client.id -> number of queues; print the time."""
         started_s = time.monotonic()
         seconds: dict[str, float] = {}
 
@@ -264,7 +266,7 @@ class KafkaStory:
         return balance(set(self._traffic.produced), read_handled(logs))
 
     def _agrees(self, group: str) -> bool:
-        """Wait a while until the record has the owners that Kafka describes; return whether it has."""
+        """Wait a while until the tables have the owners that Kafka describes; return whether they have."""
         query = "select queue_id, client_id from current_assignments where group_id = $group_id"
 
         def agree() -> bool:

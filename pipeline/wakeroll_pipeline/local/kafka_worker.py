@@ -1,4 +1,4 @@
-"""A member of one of Kafka's own groups in the demo: a process with Kafka's client, which knows nothing of wakeroll.
+"""A member of one of Kafka's own groups in the demo: a process with Kafka's client and without wakeroll.
 
 The log has the lines of `worker`.
 """

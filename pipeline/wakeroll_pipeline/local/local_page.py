@@ -40,7 +40,7 @@ def local_page(settings: Settings, port: int) -> Iterator[LocalPage]:
     """Run `wakeroll serve` during a `with` block.
 
     Args:
-        settings: of the deployment; without brokers, the page shows the tables.
+        settings: settings of the deployment; without brokers, the page shows the tables.
         port: port of the page; 0: one that the system chooses.
 
     Raises:

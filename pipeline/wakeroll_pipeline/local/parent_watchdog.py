@@ -2,12 +2,12 @@
 
     python -I -S parent_watchdog.py GRACE_S COMMAND [ARGUMENT...]
 
-Standard input is a pipe from the parent, the leash. Only the parent holds its other end, so the pipe is closed when the
-parent ends, even by SIGKILL; this needs only a pipe, works on any Unix, and from any thread of the parent. A byte from
-the pipe is an order: "t" sends SIGTERM to the command, "k" sends SIGKILL to its whole process group. A closed pipe
-means "t", and GRACE_S seconds later "k". The first line of standard output is the command's pid, or "error" and the
-reason. The command's output goes to standard error. The exit code is the command's; if a signal ended the command, the
-same signal ends this process.
+Standard input is a pipe from the parent, called the leash. Only the parent has its other end, so the pipe is closed
+when the parent ends, even by SIGKILL; this needs only a pipe, works on any Unix, and from any thread of the parent. A
+byte from the pipe is a command: "t" sends SIGTERM to the command, "k" sends SIGKILL to its whole process group. A
+closed pipe means "t", and GRACE_S seconds later "k". The first line of standard output is the command's pid, or "error"
+and the reason. The command's output goes to standard error. The exit code is the command's; if a signal ended the
+command, the same signal ends this process.
 
 The command has its own session: Ctrl-C in a terminal reaches the parent first, which then stops its children in the
 right order. Only the standard library is used, for a quick start.
@@ -30,7 +30,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command until it ends, and obey the leash; return its exit code, or minus the signal that ended it."""
+    """Run the command until it ends, and follow the leash; return its exit code, or minus the signal that ended it."""
     grace_s, command = float(arguments[0]), arguments[1:]
     # A signal handler writes the signal's number to this pipe, so that `select` waits for the leash and for signals.
     signals, number_of_signal = os.pipe()
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _watch(child: "subprocess.Popen[bytes]", signals: int, grace_s: float) -> None:
-    """Wait for the child's end; forward orders from the leash, and a SIGTERM to this process."""
+    """Wait for the child's end; forward signals from the leash, and a SIGTERM to this process."""
     sources, deadline = [LEASH, signals], float("inf")
     while child.poll() is None:
         _reap(but=child.pid)
@@ -76,7 +76,7 @@ def _watch(child: "subprocess.Popen[bytes]", signals: int, grace_s: float) -> No
 
 
 def _sweep(group: int, grace_s: float) -> None:
-    """Wait for the rest of the child's process group; kill it after the grace period, or on "k"."""
+    """Wait for the rest of the child's process group; kill it after the grace period, or when "k" is received."""
     sources, deadline = [LEASH], time.monotonic() + grace_s
     while time.monotonic() < deadline:
         _reap()

@@ -13,7 +13,7 @@ def free_ports(count: int, but: int | None = None) -> list[int]:
     """Return different ports that no process uses now; fewer than `count` if there are no more.
 
     Args:
-        count: how many.
+        count: number of ports.
         but: a port to leave out.
     """
     found: list[int] = []

@@ -21,7 +21,7 @@ class GroupView:
     """The state of one group according to its decisions so far."""
 
     owners: dict[int, Handover] = field(default_factory=dict)
-    """queue_id -> hand-over to its current owner; without queues that nobody owns."""
+    """queue_id -> hand-over to its current owner; queues without an owner are left out."""
     rebalances: list[Rebalance] = field(default_factory=list)
     members: dict[str, int] = field(default_factory=dict)
     """client_id -> log time of its join, epoch ms."""
@@ -142,21 +142,22 @@ def repeats(handled: list[Handled], since_ns: int) -> int:
 
 @dataclass(frozen=True)
 class Takeover:
-    """How the queues of a killed consumer went on."""
+    """The continuation of a killed consumer's queues at other consumers."""
 
     first_s: float
     """From the kill to the first message of the first of its queues at another consumer (s)."""
     last_s: float
-    """The same for the last one (s)."""
+    """From the kill to the first message of the last of its queues at another consumer (s)."""
     repeated: int
-    """Messages that it had handled, and others handled again."""
+    """Number of messages that it had handled and others handled again."""
 
 
 def takeover(handled: list[Handled], client_id: str, queues: set[int], killed_ns: int) -> Takeover:
-    """Return how the queues of a consumer went on after it was killed, at this machine's time.
+    """Return how the queues of a consumer continued after it was killed, at this machine's time.
 
     Args:
-        handled: by start, with a message of each of its queues by another consumer after the kill.
+        handled: handled messages, sorted by start, with a message of each of its queues at another consumer after the
+            kill.
         client_id: the consumer.
         queues: the queues that it had.
         killed_ns: when it was killed.
@@ -171,7 +172,7 @@ def takeover(handled: list[Handled], client_id: str, queues: set[int], killed_ns
 def doubly_owned(handled: list[Handled], grants: Mapping[int, int]) -> set[int]:
     """Return the queues that two clients owned at the same time, according to their logs.
 
-    This is so if messages of a queue, handled by two clients, overlap in time, or if the client of a queue changed more
+    They did if messages of a queue, handled by two clients, overlap in time, or if the client of a queue changed more
     often than the queue was assigned.
     """
     found: set[int] = set()
@@ -188,6 +189,6 @@ def doubly_owned(handled: list[Handled], grants: Mapping[int, int]) -> set[int]:
 
 
 def balance(produced: set[tuple[int, int]], handled: list[Handled]) -> Balance:
-    """Compare what the broker acknowledged, as (queue_id, offset), with what consumers handled."""
+    """Compare the messages that the broker acknowledged, as (queue_id, offset), with those that consumers handled."""
     seen = {(one.queue_id, one.offset) for one in handled}
     return Balance(len(produced), len(seen), len(handled) - len(seen), len(produced - seen))

@@ -1,8 +1,13 @@
 """The SQL queries of the demo: owners of a queue, moves of each rebalance, rejections, and latencies."""
 
+import shlex
+import sys
+from pathlib import Path
+
 from rich.console import Console
 from rich.table import Table
 
+from wakeroll.epoch_ms import EpochMs
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.ledger import Ledger, Value
 from wakeroll_pipeline.settings import Settings
@@ -89,6 +94,21 @@ order by group_id
 """
 
 
+WHAT_MOVED_BY_A_DEATH = """
+select concat(topic, '-', queue_id) as queue, client_id, from_ms
+from assignments
+where group_id = $group_id and how = 'died'
+order by era, seq
+limit 1
+"""
+
+
+def command(words: str) -> str:
+    """Return a command as this process was called, so that it can be copied: `.venv/bin/wakeroll` and the words."""
+    called = Path(sys.argv[0])
+    return f"{called if called.name == 'wakeroll' else 'wakeroll'} {words}"
+
+
 def show_kafka_answers(settings: Settings, queue: str, group: str, out: Console) -> None:
     """Query the tables of watched groups: each rebalance, the owners of a queue, the time that queues had no owner."""
     with duck_ledger(settings.warehouse) as ledger:
@@ -108,6 +128,11 @@ def show_answers(settings: Settings, group: str, queue: str, out: Console) -> No
             f"from a heartbeat's append to its assignment's append, by the broker's clock: "
             f"p50 {fast.p50_ms} ms, p99 {fast.p99_ms} ms ({fast.pairs} pairs, all work of this demo on this machine)"
         )
+        for moved in ledger.rows(WHAT_MOVED_BY_A_DEATH, group_id=group):
+            asked = f"explain {group} {moved.queue} --home {shlex.quote(settings.home)} --at {EpochMs(moved.from_ms)}"
+            out.print(
+                f"why did {moved.queue} go to {moved.client_id}?  {command(asked)}", soft_wrap=True, highlight=False
+            )
 
 
 def _show(ledger: Ledger, out: Console, title: str, query: str, **values: Value) -> None:

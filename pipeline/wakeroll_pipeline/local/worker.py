@@ -1,4 +1,4 @@
-"""A consumer of the demo: a process that uses the SDK like an application, and logs the messages that it handled.
+"""A consumer of the demo: a process that uses the SDK like an application, and logs the handled messages.
 
 The log has one line per message, written after handling: ``queue_id,offset,start_ns,end_ns``, by this machine's clock.
 """

@@ -1,4 +1,4 @@
-"""The ends of TLS certificates: what a process can read of them without a library for certificates."""
+"""The expiry times of TLS certificates, read without a library for certificates."""
 
 import calendar
 import re
@@ -15,15 +15,15 @@ _UTC_TIME, _GENERALIZED_TIME, _VERSION = 0x17, 0x18, 0xA0
 
 
 def certificate_ends(config: Mapping[str, str]) -> dict[str, float]:
-    """Return when the certificates of a connection end.
+    """Return the expiry times of the certificates of a connection.
 
     Args:
         config: settings of Kafka's client, in librdkafka's names or in those of Java clients.
 
     Returns:
-        Name of the setting in librdkafka's names -> Unix time. A chain ends with its first certificate; a list of
-        authorities ends with its last one, because one is enough. Files that cannot be read, and keystores in binary
-        formats, are left out: Kafka's client reports what it cannot use.
+        Name of the setting in librdkafka's names -> Unix time. A chain expires with its first certificate; a list of
+        authorities expires with its last one, because one valid authority is enough. Files that cannot be read, and
+        keystores in binary formats, are left out: Kafka's client reports those that it cannot use.
 
     Raises:
         InvalidUsage: the settings contradict each other.
@@ -46,7 +46,7 @@ def _ends(value: str, *, is_file: bool) -> list[float]:
 
 
 def _end_of(certificate: bytes) -> float:
-    """Return the end of a certificate (Unix time), from its encoding by ASN.1: RFC 5280, section 4.1."""
+    """Return the expiry time of a certificate (Unix time), from its encoding in ASN.1: RFC 5280, section 4.1."""
     _, at, _ = _open(certificate, 0)  # Certificate
     _, at, _ = _open(certificate, at)  # TBSCertificate
     tag, _, after = _open(certificate, at)

@@ -1,4 +1,4 @@
-"""The newest line of each table's chain, as two gauges: Prometheus keeps what the tables' writers cannot change."""
+"""The newest line of each table's chain, as two gauges: writers of the tables cannot change Prometheus' copy."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,7 +10,7 @@ from wakeroll_model.chain import Head
 
 
 class ChainMetrics(Collector):
-    """Number and hash of each newest line. One look gives both, so that they are of the same line in every scrape."""
+    """Number and hash of each newest line. Both are read together, so that every scrape has them of the same line."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         """Register the metrics; without a registry they are not exposed."""
@@ -19,7 +19,7 @@ class ChainMetrics(Collector):
             registry.register(self)
 
     def watch(self, heads: Callable[[], Iterable[Head]]) -> None:
-        """Expose the lines that this function returns, from now on; it is called by the threads of requests."""
+        """Expose the lines that this function returns, from now on; the threads of requests call it."""
         self._heads = heads
 
     def describe(self) -> list[GaugeMetricFamily]:

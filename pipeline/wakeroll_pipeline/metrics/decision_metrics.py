@@ -33,7 +33,8 @@ _HANDOVERS_S = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 45, 60, 120, 300)
 class DecisionMetrics:
     """Counters and histograms of decisions. Each decision is counted once, although delivery is at least once.
 
-    A group that the coordinator forgets, or that is not chosen any more, loses its series. For one thread.
+    The series of a group are removed when the coordinator forgets it, or when it is not chosen any more. For one
+    thread.
     """
 
     def __init__(self, registry: CollectorRegistry, choice: GroupChoice) -> None:
@@ -150,7 +151,7 @@ class DecisionMetrics:
             self._handovers.labels(handover.how).observe(max(handover.assigned_ms - begin_ms, 0) / 1_000)
 
     def _begin(self, group_id: str) -> str:
-        """Return the label of a group; its dead letters begin with 0, so that their first increase is seen."""
+        """Return the label of a group; its dead letters begin with 0, so that the first increase is visible."""
         group = self._choice.value(group_id)
         for outcome in get_args(FailedOutcome):
             self._failed.labels(group, outcome)

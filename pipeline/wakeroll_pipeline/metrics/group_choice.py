@@ -1,4 +1,4 @@
-"""The groups that have series of their own: a bounded number, because anybody may append names of groups."""
+"""The groups that have series of their own; their number is bounded, because any client may append names of groups."""
 
 import threading
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ OTHER = "(other)"
 class GroupChoice:
     """The chosen groups, for all metrics of a process. For any thread.
 
-    The first groups are chosen as they come. Later calls of `rank` choose again, by importance, so that invented names
-    do not keep out the groups that matter.
+    The first groups are chosen in the order of their appearance. Later calls of `rank` choose again, by importance, so
+    that invented names do not displace important groups.
     """
 
     def __init__(self, registry: CollectorRegistry, most: int) -> None:
@@ -21,7 +21,7 @@ class GroupChoice:
 
         Args:
             registry: receives the metrics.
-            most: how many groups are chosen, at least 1.
+            most: maximum number of chosen groups, at least 1.
         """
         self.most = most
         self._chosen: set[str] = set()
@@ -54,7 +54,7 @@ class GroupChoice:
             return group_id in self._chosen
 
     def rank(self, group_ids: Iterable[str]) -> frozenset[str]:
-        """Choose the first ones of all groups, which stand in the order of their importance; return them."""
+        """Choose the first of all groups, which are sorted by importance; return them."""
         with self._lock:
             chosen = {group_id for group_id, _ in zip(group_ids, range(self.most), strict=False)}
             self._dropped |= self._chosen - chosen
@@ -69,7 +69,7 @@ class GroupChoice:
             self._in_use.set(len(self._chosen))
 
     def take_dropped(self) -> set[str]:
-        """Return the groups that are not chosen any more, for the caller to remove their series; each only once."""
+        """Return the groups that are not chosen any more, each only once; the caller removes their series."""
         if not self._dropped:
             return set()
         with self._lock:

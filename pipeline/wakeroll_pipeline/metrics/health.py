@@ -21,7 +21,7 @@ class Answer(NamedTuple):
 class Health:
     """The reports of the loops of a process. For any thread.
 
-    A loop is alive while it begins a new round often enough. A broker that does not answer is no reason to restart a
+    A loop is alive while it begins a new round often enough. A broker that does not answer is not a reason to restart a
     process, and does not count.
     """
 
@@ -38,7 +38,7 @@ class Health:
         Args:
             awaited: the first work of this process, such as "the first batch is not complete".
             clock: returns seconds, and never goes back.
-            lapsed: what has not happened if the process is not ready any more, such as "no tick was acknowledged".
+            lapsed: reason if the process is not ready any more, such as "no tick was acknowledged".
             lapse_s: how long the process stays ready after `ready` (s).
         """
         self._clock = clock
@@ -47,11 +47,11 @@ class Health:
         self._ready_s = math.inf
         """Time of the last success (s)."""
         self._parts: dict[str, str] = {}
-        """Part of the process -> why it is not ready; empty if it is."""
+        """Part of the process -> reason why it is not ready; empty if it is ready."""
         self._rounds: dict[str, float] = {}
         """Loop -> time of its last round (s)."""
         self.rounds = 0
-        """Rounds that all loops have begun: a number that grows while the process gets on."""
+        """Number of rounds that all loops have begun; it grows while the process makes progress."""
         self._awaited = awaited
         self._unready = awaited
         self._stops = False
@@ -71,14 +71,14 @@ class Health:
                 self._unready = what
 
     def begun(self, loop: str) -> None:
-        """Report that a loop of the start has ended well, so that it makes no more rounds."""
+        """Report that a loop of the start has ended successfully, so that it makes no more rounds."""
         with self._lock:
             self._rounds.pop(loop, None)
             if not self._stops:
                 self._unready = self._awaited
 
     def judged(self, part: str, unready: str) -> None:
-        """Report why a part of the process, such as a query, is not ready; an empty reason: it is."""
+        """Report why a part of the process, such as a query, is not ready; an empty reason means that it is."""
         with self._lock:
             self._parts[part] = unready
 
@@ -90,7 +90,7 @@ class Health:
                 self._ready_s = self._clock()
 
     def stopping(self) -> None:
-        """Report that this process is about to end: its loops need not run any more."""
+        """Report that this process is about to end, so that its loops need not run any more."""
         with self._lock:
             self._stops = True
             self._unready = "the process is stopping"
@@ -110,13 +110,13 @@ class Health:
         return Answer(True, f"alive: time since the last round of {ages}")
 
     def is_ready(self, part: str = "") -> bool:
-        """Return whether a part of the process is ready; the process itself if no part is named, or it is not known."""
+        """Return whether a part of the process is ready; the whole process if no part, or an unknown one, is named."""
         with self._lock:
             unready = None if self._stops else self._parts.get(part)
         return self.readiness().ok if unready is None else not unready
 
     def readiness(self) -> Answer:
-        """Return whether the last work has succeeded not long ago, and the process is not about to end."""
+        """Return whether the last work has succeeded recently, and the process is not about to end."""
         with self._lock:
             age_s = self._clock() - self._ready_s
             unready = self._unready or (f"{self._lapsed} for {age_s:.0f} s" if age_s > self._lapse_s else "")

@@ -5,9 +5,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 _APPENDER = "kafka_client_errors"
-"""Appender of log4j2.properties that counts what Kafka's clients report."""
+"""Appender of log4j2.properties that counts the errors of Kafka's clients."""
 _S3A = "S3AStorageStatistics"
-"""Hadoop's name of the figures of its client of S3; a JVM has one client of a bucket."""
+"""Hadoop's name of the figures of its client of S3; a JVM has one client per bucket."""
 
 
 class JvmMetrics:
@@ -74,7 +74,7 @@ class JvmMetrics:
             self._store_retries.inc(self._growth("retries", "s3a", s3a.getLong("store_io_retry")))
 
     def _growth(self, figure: str, name: str, value: float) -> float:
-        """Return by how much a figure has grown; it is -1 if the collector does not know it."""
+        """Return the increase of a figure, which is -1 if the collector does not have it."""
         growth = max(value, 0) - self._seen.get((figure, name), 0)
         self._seen[figure, name] = max(value, 0)
         return max(growth, 0)

@@ -1,6 +1,6 @@
 """The HTTP server of a process: /metrics for Prometheus, /healthz and /readyz for probes.
 
-It works in threads of its own, and only reads what other threads have counted, so no request delays a job.
+It works in threads of its own, and only reads figures that other threads have counted, so no request delays a job.
 """
 
 import logging
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("wakeroll.metrics")
 
 _AT_ONCE = 8
-"""Connections at the same time. For a further one, the one that waits for a request for the longest time is closed."""
+"""Maximum number of connections at the same time. For a further one, the connection that has waited longest for a
+request is closed."""
 _SCRAPES = 4
-"""Answers of /metrics at the same time: only these are so large that a client can take them slowly."""
+"""Maximum number of answers of /metrics at the same time; only these are so large that a slow client delays them."""
 _SLOWEST_S = 5.0
-"""Longest wait for a request, or for the client to take the answer (s)."""
+"""Longest wait for a request, or for the client to receive the answer (s)."""
 _PATHS = "/metrics, /healthz, /readyz"
 
 
@@ -114,7 +115,7 @@ class _Server(ThreadingWSGIServer):
         super().__init__(*arguments, **options)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002
-        """Accept a connection, if need be in the place of one that waits; a closed one ends its thread at once."""
+        """Accept a connection, if necessary in place of one that waits; the thread of a closed one ends at once."""
         with self._lock:
             if self._open >= 2 * _AT_ONCE:
                 return False
@@ -152,7 +153,7 @@ class _Server(ThreadingWSGIServer):
                 self._scrapes.discard(request)
 
     def _give_up(self, request: socket.socket) -> None:
-        """Let the thread of a connection find its end."""
+        """Close a connection, so that its thread ends."""
         del self._waiting[request]
         with suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
@@ -169,7 +170,7 @@ class _Handler(WSGIRequestHandler):
     server: _Server
 
     def parse_request(self) -> bool:
-        """Read the head of the request; refuse a scrape if too many clients take theirs."""
+        """Read the head of the request; refuse a scrape if too many others are being sent."""
         if not super().parse_request():
             return False
         if not self.server.may_answer(self.connection, self.path):
@@ -181,7 +182,7 @@ class _Handler(WSGIRequestHandler):
         log.debug(format, *arguments)
 
     def get_stderr(self) -> Any:
-        """Return the log for errors such as a client that does not take its answer in time."""
+        """Return the log for errors, such as a client that does not receive its answer in time."""
         return _DebugLog()
 
 

@@ -1,4 +1,4 @@
-"""Metrics of `wakeroll observe`: the records that it appends, what it follows, and the mirror of offsets."""
+"""Metrics of `wakeroll observe`: the records that it appends, its topics and queues, and the mirror of offsets."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -81,7 +81,7 @@ class ObserverMetrics:
         Args:
             kind: type of the record.
             message: the record.
-            error: why the record is not known to be in the log; None if it is.
+            error: error because of which the record may not be in the log; None if it is in the log.
         """
         if error is not None:
             self.failed(kind, error.name())
@@ -103,7 +103,7 @@ class ObserverMetrics:
         self._topics.set(topics)
 
     def follows_queues(self, queues: int) -> None:
-        """Record of how many queues the ends are read."""
+        """Record the number of queues whose ends are read."""
         self._queues.set(queues)
 
     def read_ends(self, ends: int, unreadable: int) -> None:
@@ -146,7 +146,7 @@ class MirrorMetrics:
         """Record one round of writing.
 
         Args:
-            offsets: group -> number of its offsets that Kafka has taken.
+            offsets: group -> number of its offsets that Kafka has accepted.
             refused: number of groups with offsets that Kafka refuses.
         """
         self._known.update(group for group, count in offsets.items() if count)
@@ -157,5 +157,5 @@ class MirrorMetrics:
             self._caught_up.set_to_current_time()
 
     def unread(self, records: int) -> None:
-        """Record how far the mirror is behind."""
+        """Record the lag of the mirror."""
         self._unread.set(records)

@@ -1,4 +1,4 @@
-"""The registry of a process, and its own state: roles, room on its disks, ends of certificates, errors."""
+"""The registry of a process, and metrics of its own state: roles, room on its disks, expiry of certificates, errors."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ def new_registry() -> CollectorRegistry:
 
 
 class ProcessMetrics(Collector):
-    """Collects the metrics when they are scraped, so that a file that is replaced is seen."""
+    """Collects the metrics when they are scraped, so that a replaced file is noticed."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ProcessMetrics(Collector):
         Args:
             registry: receives the metrics.
             roles: returns the roles of the process at the moment, like ``coordinator`` -> whether it is ready in it;
-                it is called by the threads of requests.
+                the threads of requests call it.
             folders: name -> local folder whose disk must have room; one that does not exist yet has no series.
             config: settings of Kafka's client, which may name certificates.
             has_errors: whether to count errors, which are those of the whole process.

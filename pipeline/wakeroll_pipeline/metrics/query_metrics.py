@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 _WHOLE = "triggerExecution"
 """Spark's name of the duration of a whole batch, beside those of its phases."""
 _WORK = "addBatch"
-"""The phase that only a batch with records has; Spark also reports triggers that found nothing to do."""
+"""The phase that only a batch with records has; Spark also reports triggers without a batch."""
 _BATCHES_S = (0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 300)
 
 Progress = Mapping[str, Any]
@@ -80,7 +80,8 @@ class QueryMetrics:
 
         Args:
             query: name of the query.
-            reports: its progress in order of time; also batches that were counted, and triggers without a batch.
+            reports: its progress in order of time, including batches that were counted already, and triggers without a
+                batch.
         """
         for report in reports:
             durations_ms = report["durationMs"]
@@ -121,8 +122,7 @@ class QueryMetrics:
         """Update the number of unread records.
 
         Args:
-            ends: end offsets that the brokers returned; topics with a partition that is missing here are left as they
-                were.
+            ends: end offsets that the brokers returned; a topic with a partition that is missing here is not updated.
         """
         for query, places in self._reached.items():
             for topic in {topic for topic, _ in places}:

@@ -25,7 +25,7 @@ class RunMetrics:
         """Register the metrics of the jobs that this process runs.
 
         Args:
-            decides: whether it runs the machines.
+            decides: whether it runs the state machines.
             writes: whether it writes the tables, and so takes the snapshots and does the upkeep.
             registry: receives the metrics; None: a new one, with the metrics of this process.
         """
@@ -38,16 +38,16 @@ class RunMetrics:
         self.jvm = JvmMetrics(registry)
 
     def begin_writing(self) -> None:
-        """Expose the metrics of the tables from now on: a standby has none before its turn."""
+        """Expose the metrics of the tables from now on; a standby does not expose them before its turn."""
         if not self.tables.is_exposed:
             self.tables = TableMetrics(self.registry)
 
     def watch_jvm(self, pid: int | None, jvm: Any = None) -> None:
-        """Add the memory, CPU time and open files of Spark's JVM, and what it reports itself.
+        """Add the memory, CPU time and open files of Spark's JVM, and its own figures.
 
         Args:
-            pid: of the JVM, a process of its own; None if it is unknown.
-            jvm: the view of its classes that py4j has; None: it is not asked.
+            pid: process id of the JVM, which is a separate process; None if it is not known.
+            jvm: py4j's view of its classes; None: its own figures are not read.
         """
         if jvm is not None:
             self.jvm.watch(jvm)
@@ -90,7 +90,7 @@ class ShardMetrics:
         """Rule, or "" for failures -> figure of the last update."""
 
     def update(self, state_bytes: Mapping[str, int], failures: int, rejections: Mapping[str, int]) -> None:
-        """Take the figures that the shards have reported since the start."""
+        """Process the figures that the shards have reported since the start."""
         for shard, size in state_bytes.items():
             self._bytes.labels(shard).set(size)
         self._failures.inc(self._growth("", failures))
@@ -98,7 +98,7 @@ class ShardMetrics:
             self._rejections.labels(rule).inc(self._growth(rule, count))
 
     def update_places(self, eras: Mapping[str, int], levels: Mapping[str, int], used: Mapping[str, float]) -> None:
-        """Take era, feature level and used share of the limits (0 to 1) of each shard, after its last batch."""
+        """Process era, feature level and used share of the limits (0 to 1) of each shard, after its last batch."""
         for gauge, figures in ((self._era, eras), (self._level, levels), (self._used, used)):
             for shard, figure in figures.items():
                 gauge.labels(shard).set(figure)
@@ -171,7 +171,7 @@ class LeaseMetrics(Collector):
         registry.register(self)
 
     def watch(self, held: Callable[[], Mapping[str, bool]]) -> None:
-        """Expose the leases that this function returns, from now on; it is called by the threads of requests."""
+        """Expose the leases that this function returns, from now on; the threads of requests call it."""
         self._held = held
 
     def describe(self) -> list[GaugeMetricFamily]:

@@ -1,4 +1,4 @@
-"""Reports to systemd, for units with `Type=notify`: a process is ready, what it waits for, and that its loops run.
+"""Reports to systemd, for units with `Type=notify`: whether a process is ready, what it waits for, and keep-alives.
 
 Systemd names its socket in NOTIFY_SOCKET. Without this variable nothing is sent.
 """
@@ -16,16 +16,17 @@ from wakeroll_pipeline.metrics.health import Answer, Health
 log = logging.getLogger("wakeroll.metrics")
 
 _POLL_S = 1.0
-"""How often the health is read (s)."""
+"""Interval in which the health is read (s)."""
 LONGEST_PAUSE_S = 20.0
 """Longest time between two keep-alives (s); less if the unit has a shorter WatchdogSec."""
 START_S = 900.0
-"""Time that a start has after each round of a loop (s). Spark's start has no rounds, and took six minutes on a machine
-with a load of 38."""
+"""Time that systemd grants the start after each round of a loop (s). Spark's start has no rounds, and took six minutes
+on a machine with a load of 38."""
 _STATUS_S = 5.0
-"""Shortest time between two reasons why the process is not ready (s): some contain a duration."""
+"""Minimum time between two reports of a reason why the process is not ready (s), because some reasons contain a
+duration."""
 _ANSWER_S = 1.0
-"""Longest wait for systemd to take a report (s)."""
+"""Longest wait for systemd to accept a report (s)."""
 _LONGEST_STATUS = 500
 """Length of a status (characters), which `systemctl status` shows in one line."""
 
@@ -39,11 +40,11 @@ def is_awaited() -> bool:
 def reported_to_systemd(health: Health, readiness: Callable[[], Answer] | None = None) -> Iterator[None]:
     """Send reports during a `with` block; do nothing if systemd does not wait for any.
 
-    A keep-alive (`WATCHDOG=1`) is sent while all loops begin new rounds, also while brokers or a store are away: a
-    restart would not repair them. While the process starts, each new round extends the time that it has.
+    A keep-alive (`WATCHDOG=1`) is sent while all loops begin new rounds, even if brokers or a store cannot be reached,
+    because a restart would not repair that. While the process starts, each new round extends the time for its start.
 
     Args:
-        health: of this process.
+        health: health of this process.
         readiness: returns whether the process is ready; None: that of `health`.
     """
     if not is_awaited():
@@ -82,7 +83,7 @@ class Reports:
 
         Args:
             address: path of systemd's socket; one that begins with "@" is in the abstract namespace.
-            health: of this process.
+            health: health of this process.
             readiness: returns whether the process is ready.
             watchdog_s: the unit's WatchdogSec (s); 0: it has none.
             clock: returns seconds, and never goes back.
@@ -95,7 +96,8 @@ class Reports:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(_ANSWER_S)
         self._is_ready = False
-        """Whether the process was ready once: systemd cannot be told that it no longer is, except by the status."""
+        """Whether the process was ready once; only the status can then report to systemd that it is not ready any
+        more."""
         self._status = ""
         self._status_due_s = 0.0
         self._due_s = 0.0
@@ -133,6 +135,6 @@ class Reports:
 
 
 def _watchdog_s() -> float:
-    """Return the unit's WatchdogSec (s); 0 if it has none, or it is meant for another process."""
+    """Return the unit's WatchdogSec (s); 0 if it has none, or if it is for another process."""
     text, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", str(os.getpid()))
     return int(text) / 1e6 if text.isdigit() and pid == str(os.getpid()) else 0.0

@@ -1,4 +1,4 @@
-"""The causes of notifications: which verdicts have begun, last and have ended.  No I/O, and no clock."""
+"""The causes of notifications: verdicts that begin, last and end. No I/O, and no clock."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -9,7 +9,7 @@ from wakeroll_pipeline.live.view_structs import GroupSummary, GroupsView
 from wakeroll_pipeline.notify.notify_file import Rules
 
 _SEEN = ("live", "stale")
-"""States of the view in which something is known: not while it reads the log."""
+"""States of the view in which verdicts are known; they are not while it reads the log."""
 
 
 Event = Literal["began", "ended", "lasts"]
@@ -19,50 +19,51 @@ class Cause(Struct, frozen=True):
     """A verdict of a group, or a notice about the control plane itself."""
 
     group_id: str
-    """Empty: the control plane."""
+    """Name of the group; empty: the control plane."""
     verdict: str
 
 
 class Notification(Struct, frozen=True, kw_only=True):
-    """A cause that has begun or ended, or that lasts."""
+    """The event that a cause has begun, has ended, or still lasts."""
 
     event: Event
     group_id: str
-    """Empty: the control plane itself."""
+    """Name of the group; empty: the control plane itself."""
     verdict: str
-    """Verdict that began or ended; of the control plane, the name of its state, such as ``no-ticks``."""
+    """Verdict that began or ended; for the control plane, the name of its state, such as ``no-ticks``."""
     reason: str
-    """A sentence: why it has the verdict, or which one it has now."""
+    """Sentence with the reason of the verdict; after its end, with the present verdict."""
     since_ms: int
-    """Time at which it was seen first (epoch ms)."""
+    """Time at which the cause was first found (epoch ms)."""
     at_ms: int
     """Time of this event (epoch ms)."""
     members: int | None = None
-    """None for the control plane, and for a group that does not exist any more; so is the lag."""
+    """Number of members; None for the control plane, and for a group that does not exist any more. The same holds for
+    the lag."""
     lag_messages: int | None = None
 
 
 class Memory(Struct, kw_only=True):
-    """The knowledge of a cause."""
+    """The remembered state of a cause."""
 
     group_id: str
     verdict: str
     since_ms: int
-    """When it was seen first, without a pause."""
+    """Time since which the cause was found without a pause (epoch ms)."""
     gone_ms: int | None = None
-    """Since when it is not seen any more; None while it is."""
+    """Time since which the cause is not found any more (epoch ms); None while it is found."""
     sent_ms: int | None = field(default=None, name="told_ms")
-    """When its beginning was sent last; None: never."""
+    """When its beginning was last sent (epoch ms); None: never."""
     is_sent: bool = field(default=False, name="is_told")
-    """Whether its beginning was sent, and not yet its end."""
+    """Whether its beginning was sent and its end was not sent yet."""
     reason: str = ""
 
 
 class Causes:
-    """The causes that are known, and which of them were sent."""
+    """The present causes, and whether they were sent."""
 
     def __init__(self, known: Iterable[Memory] = ()) -> None:
-        """Begin, with what an earlier process has remembered."""
+        """Begin with the causes that an earlier process has remembered."""
         self._known = {Cause(one.group_id, one.verdict): one for one in known}
 
     @property
@@ -71,10 +72,10 @@ class Causes:
         return [one for one in self._known.values() if one.sent_ms is not None]
 
     def look(self, view: GroupsView, rules: Rules, now_ms: int) -> list[Notification]:
-        """Compare a view with what is known; return the causes that must be sent now, in the order of the view.
+        """Compare a view with the known causes; return the notifications to send now, in the order of the view.
 
         While the view is not current, it still has the verdicts of an earlier moment: none begins or ends. A cause that
-        comes and goes within `holds_ms` is not sent, and one that comes back is sent at most once in `interval_ms`.
+        begins and ends within `holds_ms` is not sent, and a recurring one is sent at most once in `interval_ms`.
         """
         if view.health.state not in _SEEN:
             return []

@@ -1,4 +1,4 @@
-"""The bodies of requests to webhooks: our own JSON, and the forms that Slack and Alertmanager take."""
+"""The bodies of requests to webhooks: wakeroll's own JSON, and the forms of Slack and Alertmanager."""
 
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from wakeroll_pipeline.notify.causes import Notification
 from wakeroll_pipeline.notify.notify_file import Form
 
 _MOST_LINES = 20
-"""Notifications that one message of a chat lists."""
+"""Maximum number of notifications in one message of a chat."""
 
 
 class Sender(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Told(Notification, frozen=True, kw_only=True):
     """A notification with the address of its page."""
 
     link: str
-    """Empty if it is not known."""
+    """Address of the page; empty if it is not known."""
 
 
 class Document(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The file with the rules of notifications: which webhooks receive which verdicts, and what is silenced."""
+"""The file with the rules of notifications: the webhooks with their verdicts, and the silenced groups."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ from wakeroll_pipeline.storage.local_files import secret_in, toml_of
 Form = Literal["json", "slack", "alertmanager"]
 
 URGENT: tuple[Kind, ...] = ("abandoned", "stalled", "unowned", "uncommitted", "duplicate", "behind", "conflict")
-"""Verdicts that somebody must know of, unless a webhook names others."""
+"""Verdicts that webhooks receive by default."""
 _LEAST_SECRET = 16
 _LONGEST_MS = 7 * 24 * 3_600_000
 _MOST = 20
@@ -31,13 +31,13 @@ class Webhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An address that receives notifications."""
 
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
-    """Its name in logs and metrics, because an address may contain a secret."""
+    """Name of the webhook in logs and metrics, because an address may contain a secret."""
     url: str
     format: Form = "json"
     groups: Patterns = ("*",)
     verdicts: tuple[Kind, ...] = URGENT
     plane: bool = True
-    """Whether it receives those of the control plane itself, such as ticks that do not come."""
+    """Whether it receives notifications about the control plane itself, such as missing ticks."""
     secret_file: str = ""
     """File with the secret that signs each request, relative to the rules; empty: requests are not signed."""
 
@@ -47,13 +47,13 @@ class Webhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Silence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Groups of which nobody is notified for a time."""
+    """Groups without notifications for a time."""
 
     groups: Patterns
     verdicts: tuple[Kind, ...] = ()
-    """Empty: all."""
+    """Silenced verdicts; empty: all."""
     until: Annotated[datetime, Meta(tz=True)] | None = None
-    """None: for ever."""
+    """End of the silence; None: it does not end."""
     reason: str = ""
 
     def covers(self, group_id: str, verdict: str, now_ms: int) -> bool:
@@ -77,9 +77,9 @@ class Rules(Struct, frozen=True, kw_only=True):
     secrets: dict[str, bytes] = {}
     """Webhook -> its secret."""
     holds_ms: int = 30_000
-    """A verdict counts when it has lasted for so long (ms), and its end too."""
+    """Time for which a verdict, or its end, must last before it is sent (ms)."""
     interval_ms: int = 900_000
-    """One cause of a group is sent at most once in this time (ms)."""
+    """Minimum time between two notifications of one cause of a group (ms)."""
 
     def is_watched(self, group_id: str, verdict: str) -> bool:
         """Return whether any webhook receives a verdict."""
@@ -135,7 +135,7 @@ def _duration(path: Path, name: str, text: str) -> int:
 
 
 def _secret(path: Path) -> bytes:
-    """Return a secret: bytes in base64 behind ``whsec_``, as of Standard Webhooks, or any other text.
+    """Return a secret: bytes in base64 after ``whsec_``, as in Standard Webhooks, or any other text.
 
     Raises:
         InvalidUsage: it cannot be read, is too short, or every user of the machine may read it.

@@ -1,4 +1,4 @@
-"""The thread that looks at all verdicts, and hands their changes to the webhooks."""
+"""The thread that checks all verdicts, and passes their changes to the webhooks."""
 
 import logging
 import threading
@@ -25,14 +25,15 @@ from wakeroll_pipeline.storage.place import Place
 log = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""Interval of the looks at the verdicts (s)."""
+"""Interval of the checks of the verdicts (s)."""
 LASTS_S = 60.0
-"""Interval (s) at which Alertmanager receives again what lasts: without that, it takes an alert for resolved."""
+"""Interval (s) in which lasting verdicts are sent to Alertmanager again, which otherwise treats an alert as
+resolved."""
 _GOODBYE_S = 1.0
 
 
 class Notifying(threading.Thread):
-    """Looks at the verdicts until it is stopped."""
+    """Checks the verdicts until it is stopped."""
 
     def __init__(
         self,
@@ -43,15 +44,15 @@ class Notifying(threading.Thread):
         registry: CollectorRegistry,
         beat: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Read the rules, and what an earlier process has sent.
+        """Read the rules, and the causes that an earlier process has sent.
 
         Args:
             rules_file: the rules; they are read again when the file changes.
-            memory_file: remembers what was sent, so that a restart does not send it again.
-            sender: stands in the requests.
-            groups: returns the verdicts of now.
+            memory_file: stores the causes that were sent, so that a restart does not send them again.
+            sender: sender in the requests.
+            groups: returns the present verdicts.
             registry: receives the metrics.
-            beat: receives a name at each look: the thread runs.
+            beat: receives a name at each check, as a sign that the thread runs.
 
         Raises:
             InvalidUsage: the rules are not valid.
@@ -73,14 +74,14 @@ class Notifying(threading.Thread):
         self._causes = Causes(_remembered(memory_file))
         self._senders: list[WebhookThread] = []
         self._repeated_at_s = time.monotonic()
-        """When what lasts was last sent to Alertmanager."""
+        """When lasting verdicts were last sent to Alertmanager."""
         self._stop_requested = threading.Event()
         self._rules_trouble = Trouble(log, f"the notifications in {rules_file} are valid again")
         self._memory_trouble = Trouble(log, f"{memory_file} can be written again")
         self._look_trouble = Trouble(log, "verdicts can be looked at again")
 
     def start(self) -> None:
-        """Start looking, and the threads of the webhooks."""
+        """Start this thread, and the threads of the webhooks."""
         self._begin_senders()
         super().start()
 
@@ -91,7 +92,7 @@ class Notifying(threading.Thread):
         self._end_senders()
 
     def run(self) -> None:
-        """Look until `stop`."""
+        """Check the verdicts until `stop`."""
         while not self._stop_requested.wait(LOOK_S):
             self._beat("notifications")
             try:
@@ -123,7 +124,7 @@ class Notifying(threading.Thread):
                 one.send(wanted)
 
     def _reread_rules(self) -> None:
-        """Read the rules again if their file has changed; one that is not valid changes nothing."""
+        """Read the rules again if their file has changed; ignore a file that is not valid."""
         stamp = stamp_of(self._file)
         if stamp == self._stamp:
             return
@@ -168,7 +169,7 @@ class Notifying(threading.Thread):
 
 
 def _remembered(path: Path) -> list[Memory]:
-    """Return what an earlier process has sent; nothing if that cannot be read."""
+    """Return the causes that an earlier process has sent; none if they cannot be read."""
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode(path.read_bytes(), type=list[Memory])
     return []

@@ -1,4 +1,4 @@
-"""Requests to webhooks: a thread per webhook, which repeats what fails, and signs as Standard Webhooks describes."""
+"""Requests to webhooks: a thread per webhook, which repeats failed requests, and signs by Standard Webhooks."""
 
 import base64
 import hashlib
@@ -27,19 +27,19 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 MOST_AT_ONCE = 100
-"""Notifications in one request."""
+"""Maximum number of notifications in one request."""
 MOST_WAITING = 1_000
-"""Notifications that wait for one webhook; the oldest ones are dropped."""
+"""Maximum number of notifications that wait for one webhook; beyond it, the oldest ones are dropped."""
 LONGEST_MS = 3_600_000
-"""A notification that could not be delivered for so long (ms) is dropped: it is no news any more."""
+"""Time (ms) after which a notification that could not be delivered is dropped, because it is outdated."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect would lead the body, and its signature, to somebody else."""
+    """Refuses redirects, which would send the body and its signature to another address."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow none: the answer counts as a failure."""
+        """Follow no redirect: the answer counts as a failure."""
         return
 
 
@@ -47,14 +47,14 @@ _OPENER = build_opener(_NoRedirect)
 
 
 class WebhookThread(threading.Thread):
-    """Delivers notifications to a webhook, in their order, several in one request if they wait."""
+    """Delivers notifications to a webhook in their order; waiting ones share a request."""
 
     def __init__(self, webhook: Webhook, secret: bytes | None, sender: Sender, counter: Counter) -> None:
         """Prepare.
 
         Args:
             webhook: receives the requests.
-            secret: signs them; None: nothing does.
+            secret: signs the requests; None: they are not signed.
             sender: stands in the requests.
             counter: counts notifications by webhook and outcome.
         """
@@ -71,14 +71,14 @@ class WebhookThread(threading.Thread):
             counter.labels(webhook.name, outcome)
 
     def send(self, notifications: Sequence[Notification]) -> None:
-        """Deliver these soon. Any thread may call it."""
+        """Deliver these notifications soon. Any thread may call it."""
         with self._changed:
             self._waiting.extend(notifications)
             self._drop(len(self._waiting) - MOST_WAITING)
             self._changed.notify()
 
     def stop(self) -> None:
-        """End the thread after the present request; the rest is not delivered."""
+        """End the thread after the present request; waiting notifications are not delivered."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify()
@@ -90,7 +90,7 @@ class WebhookThread(threading.Thread):
             self._counter.labels(self.webhook.name, outcome).inc(len(batch))
 
     def _next(self) -> list[Notification] | None:
-        """Wait for notifications; take the first ones, or None at the end."""
+        """Wait for notifications; return the first ones, or None at the end."""
         with self._changed:
             while not self._is_stopped:
                 self._changed.wait_for(lambda: self._waiting or self._is_stopped)
@@ -140,7 +140,7 @@ def _is_old(one: Notification) -> bool:
 
 
 def signed_headers(secret: bytes, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
-    """Return the headers of Standard Webhooks, with which a receiver checks who sent a request, and when."""
+    """Return the headers of Standard Webhooks, by which a receiver verifies the sender and the time of a request."""
     signed = b".".join((message_id.encode(), str(at_s).encode(), body))
     signature = base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode()
     return {"webhook-id": message_id, "webhook-timestamp": str(at_s), "webhook-signature": f"v1,{signature}"}

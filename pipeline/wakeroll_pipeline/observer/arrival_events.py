@@ -1,4 +1,4 @@
-"""Arrivals: reports in the log that a queue has grown, so that held pulls wake."""
+"""Arrivals: reports in the log that a queue has grown, by which held pulls are woken."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ from wakeroll_pipeline.observer.topic_follower import Follower
 log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
-"""How often the brokers are queried for the leaders of queues (s)."""
+"""Interval of the queries for the leaders of queues (s)."""
 _ANSWER_S = 1.0
 """Longest time that a broker without answer delays the arrivals of others (s)."""
 _TIMEOUT_MS = 1_000
@@ -38,7 +38,7 @@ _FLUSH_S = 0.5
 class Announcer:
     """Queries the ends of queues, and appends an arrival for each end that is new to the log or must be repeated.
 
-    The queues are those of subscribed topics, and of topics that a pull names.
+    The queues are those of subscribed topics, and of topics with pulls.
     """
 
     def __init__(self, connection: Connection, keys: Keys, stop: threading.Event, metrics: ObserverMetrics) -> None:
@@ -54,12 +54,12 @@ class Announcer:
         self._cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
         self._book = EndBook(observer=uuid.uuid4().hex)
         self._led: dict[str, list[int]] = {}
-        """Topic -> its queues with a leader. For others, Kafka's client would wait until the timeout."""
+        """Topic -> its queues with a leader. For queues without one, Kafka's client would wait until the timeout."""
         self._mute: set[Where] = set()
         """Queues whose end the last query did not return."""
         self._look_s = time.monotonic()
         self._failures = 0
-        """Consecutive failures to read ends, while the brokers return the leaders."""
+        """Number of consecutive failures to read ends while the brokers return the leaders."""
         self._follower: Follower[Pulled | Arrived] = Follower(connection, connection.topics.queues, end_offsets.read)
         self._producer = SignedProducer(connection, keys, _TIMEOUT_MS)
         self._shards = 0
@@ -84,7 +84,7 @@ class Announcer:
             self._follower.close()
 
     def _round(self, now_s: float, stop: threading.Event) -> None:
-        """Query the topics if it is time to, and append new arrivals."""
+        """Query the topics if a query is due, and append new arrivals."""
         topics = self._topics(_ms(now_s))
         if now_s >= self._look_s or self._failures or not self._led.keys() >= topics:
             self._look_s = next_due_s(self._look_s, now_s, _LOOK_S)
@@ -128,7 +128,7 @@ class Announcer:
         self._mute = {where for where, rack in leaders.items() if rack is None or where in self._mute}
 
     def _learn_ends(self, racks: Racks) -> None:
-        """Query the ends of the queues topic's partitions, if one is new or it is time to."""
+        """Query the ends of the queues topic's partitions, if a partition is new or a query is due."""
         led = [partition for partition, rack in racks.items() if rack is not None]
         known = all(self._producer.knows(self._names.queues, partition) for partition in led)
         now_s = time.monotonic()

@@ -14,12 +14,12 @@ from wakeroll_model.queue_end import QueueEnd
 ASK_MS = 100
 """Query interval for the ends of a topic with held pulls (ms)."""
 SELDOM_MS = 5_000
-"""Query interval for the ends of other topics (ms): topics without pulls, whose arrivals wake nobody, and topics whose
-producers report arrivals with tags. There, an end without a tag would wake every filtered hold for every message."""
+"""Query interval for the ends of other topics (ms): topics without pulls, whose arrivals wake no pull, and topics whose
+producers report arrivals with tags, where an end without a tag would wake every filtered hold for every message."""
 WAITED_MS = MAX_PULL_TIMEOUT_MS
 """Time after the last pull of a topic during which pulls may be held (ms): the longest hold."""
 TAGGED_MS = 60_000
-"""Time after a topic's last arrival with a tag or properties in which its producers are expected to send more (ms)."""
+"""Time after a topic's last arrival with a tag or properties in which more of them are expected (ms)."""
 INSIST_MS = CONFIRM_MS + 500
 """An end below the log's is reported again after this time (ms): two reports `CONFIRM_MS` apart count."""
 LOST_MS = 5_000
@@ -79,16 +79,16 @@ class _LastReport(Struct):
 class EndBook:
     """End offsets of queues according to the log; `now_ms` is any clock that never goes back.
 
-    It receives the same records as the coordinator (its own reports, those of other observers, hints, pulls) and draws
-    the same conclusions. It reports ends that differ from them, and repeats all ends now and then, because a report may
-    be lost, and the coordinator may have lost its state.
+    It receives the same records as the coordinator (its own reports, those of other observers, hints, pulls), and
+    derives the same ends from them. It reports ends of the brokers that differ, and repeats all ends now and then,
+    because a report may be lost, and the coordinator may have lost its state.
     """
 
     def __init__(self, observer: str) -> None:
-        """Start without knowledge; `observer` is the id in this observer's reports."""
+        """Begin without ends; `observer` is the id in this observer's reports."""
         self._observer = observer
         self._ends: dict[Where, QueueEnd] = {}
-        """End of each queue as the coordinator knows it."""
+        """End of each queue in the coordinator's state."""
         self._reached: dict[Where, tuple[int, int]] = {}
         """Largest offset of a pull, and the time of that pull. The coordinator does not count it as an end."""
         self._reported: dict[Where, _LastReport] = {}
@@ -101,8 +101,8 @@ class EndBook:
     def receive(self, record: Pulled | Arrived, now_ms: int) -> None:
         """Process a record of the log.
 
-        A client that pulls from an offset has seen the queue reach it, or has received a wake that says so. If the
-        queue ends below it, it was truncated while no observer was looking.
+        A client that pulls from an offset has read up to it, or has received a wake with it. If the queue ends below
+        the offset, it was truncated while no observer was running.
         """
         if record.queue.broker:  # not Kafka's
             return

@@ -1,8 +1,8 @@
-"""The observer: through the log, it reports the time, the queues of topics, and their growth to the coordinator.
+"""The observer: by records of the log, it reports the time, the queues of topics, and their growth to the coordinator.
 
 It has no state of its own: it reads everything from the log and the brokers, so it may stop and start at any time. Two
-observers do no harm: a clock moves by the time between ticks, however many there are, and a repeated route or arrival
-changes nothing.
+observers may run at once: a clock advances by the time between ticks, however many there are, and a repeated route or
+arrival changes nothing.
 """
 
 import logging
@@ -41,7 +41,7 @@ from wakeroll_pipeline.observer.topic_routes import RouteBook, Watch
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-"""How often the brokers are queried for the queues of all subscribed topics (s)."""
+"""Interval of the queries for the queues of all subscribed topics (s)."""
 _ANSWER_S = 3.0
 _ROUTE_TIMEOUT_MS = 10_000
 _LISTEN_S = 0.5
@@ -60,7 +60,7 @@ def observe(
 
     If the broker or a topic is missing, wait for it. An error sets `stop` too. Each tick contains the limits of this
     deployment. The committed offsets of groups whose names match `mirrored` are copied to Kafka's own groups. `metrics`
-    receive what is sent and followed, and that each thread is alive.
+    receive the sent records, the followed topics, and the rounds of each thread.
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings, or there is no observer key.
@@ -176,7 +176,7 @@ class Router:
                 self._book.note_subscription(topic)
 
     def _match(self, stop: threading.Event) -> None:
-        """List the topics of the cluster if that is due, and tell the groups which of them match their patterns.
+        """List the topics of the cluster if that is due, and send the groups the topics that match their patterns.
 
         The routes of new topics go first, so that one target assigns their queues. A topic that does not exist any more
         is not listed; its last route has no queues.
@@ -239,7 +239,7 @@ class Router:
             self._absence.ended()
 
     def _learn_ends(self, found: dict[str, Racks | KafkaError]) -> None:
-        """Query the ends of the control partitions, if one is new or it is time to, and pass them to the ticker."""
+        """Query the ends of the control partitions, if one is new or a query is due, and pass them to the ticker."""
         led = {
             (topic, partition)
             for topic in self._control

@@ -4,12 +4,12 @@ So tools that read Kafka's group offsets (kafka-consumer-groups, lag exporters, 
 that return to Kafka's own groups continue where their group was. The mirror reads the decisions and commits its
 position like any Kafka consumer, so after a restart it continues where it was.
 
-Of a partition that a group cuts into slices, the mirror writes the lowest offset of its slices; see `SlicedOffsets`.
+For a partition that a group cuts into slices, the mirror writes the lowest offset of its slices; see `SlicedOffsets`.
 
-Two mirrors do no harm: both write the newest offsets. Before a mirror writes, it reads up to the end that the decisions
-have then, and it writes within `RECENT_MS`. So one that was suspended, or out of reach, reads on first. Kafka has no
-conditional commits: a mirror that is suspended in the moment between its last check and the request can write an older
-offset once. Within seconds after it woke up, it has read the newer one and corrects the offset.
+Two mirrors may run at once: both write the newest offsets. Before a mirror writes, it reads up to the present end of
+the decisions, and then writes within `RECENT_MS`. So a mirror that was suspended or disconnected continues to read
+first. Kafka has no conditional commits: a mirror that is suspended in the moment between its last check and the request
+can write an older offset once. Within seconds after it woke up, it has read the newer one and corrects the offset.
 """
 
 import logging
@@ -41,13 +41,14 @@ from wakeroll_pipeline.observer.sliced_offsets import SlicedOffsets
 log = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 5.0
-"""How often offsets are written: the default commit interval of Kafka's consumers (s)."""
+"""Interval in which offsets are written (s): the default commit interval of Kafka's consumers."""
 LOOK_EVERY_S = 10.0
-"""How often the partitions of the topic are queried: `wakeroll reshard` adds some (s)."""
+"""Interval of the queries for the partitions of the topic (s), because `wakeroll reshard` adds partitions."""
 RECENT_MS = 5_000
-"""For how long after a query of the end of the decisions a mirror that has read up to it may write offsets (ms)."""
+"""Time after a query of the end of the decisions within which a mirror that has read up to it may write offsets
+(ms)."""
 _AT_ONCE_GROUPS = 100
-"""Groups whose offsets are written between two checks."""
+"""Number of groups whose offsets are written between two checks."""
 _ANSWER_S = 10.0
 _SLICE_S = 0.5
 _AT_ONCE = 1_000
@@ -60,9 +61,9 @@ class _Pending(NamedTuple):
     """A committed offset that is not written yet."""
 
     offset: int
-    """Of a partition that is cut, it does not count: `SlicedOffsets` knows it."""
+    """The offset; for a partition that is cut, it is not used, but that of `SlicedOffsets`."""
     places: tuple[tuple[int, int], ...]
-    """Partition and offset of its decision; of a partition that is cut, of the first ones that are not written."""
+    """Partition and offset of its decision; for a partition that is cut, those of the first unwritten decisions."""
 
 
 class OffsetMirror:
@@ -77,7 +78,7 @@ class OffsetMirror:
             connection: the brokers, and the names of the topics.
             groups: matches the whole names of the groups to be mirrored.
             stop: when set, all waits end.
-            metrics: receive what is written, and how much is unread.
+            metrics: receive the numbers of written offsets and of unread decisions.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -107,21 +108,22 @@ class OffsetMirror:
         self._look_due_s = 0.0
         """When the partitions of the topic are queried again, by the monotonic clock (s)."""
         self._ends: dict[int, int] = {}
-        """Partition -> up to which decision the next write must have read; empty before the brokers are asked."""
+        """Partition -> end up to which decisions must be read before the next write; empty before the brokers are
+        queried."""
         self._asked_ms = 0
-        """When the brokers were asked for these ends, by `monotonic_clock` (ms)."""
+        """When the brokers were queried for these ends, by `monotonic_clock` (ms)."""
         self._read: dict[int, int] = {}
         """Partition -> offset of the next decision to read."""
         self._committed: dict[int, int] = {}
         """Partition -> committed position of the mirror."""
         self._pending: dict[str, dict[Queue, _Pending]] = {}
-        """Group -> whole queue -> what is not written yet."""
+        """Group -> whole queue -> its offset that is not written yet."""
         self._sliced = SlicedOffsets()
         self._written: Counter[str] = Counter()
-        """Group -> number of its offsets that were written since the last time that none was left."""
+        """Group -> number of its offsets that were written since all offsets were last written."""
         self._silence = Trouble(log, "offsets are mirrored again")
         self._refusals: dict[str, str] = {}
-        """Group -> why Kafka refuses its offsets."""
+        """Group -> the reason why Kafka refuses its offsets."""
 
     def run(self) -> None:
         """Work until `stop` is set. If the broker or the topic is missing, wait for it."""
@@ -162,7 +164,7 @@ class OffsetMirror:
         self._reader.renew({(self._topic, partition): OFFSET_BEGINNING for partition in self._read})
 
     def _begin(self) -> None:
-        """Begin to read at the committed position, or at the oldest decision; do nothing if it was done."""
+        """Begin to read at the committed position, or at the oldest decision; do nothing if this has been done."""
         if self._read:
             return
         racks = self._cluster.racks([self._topic])[self._topic]
@@ -180,7 +182,7 @@ class OffsetMirror:
         self._read = {place.partition: max(place.offset, 0) for place in places}
 
     def _grow(self) -> None:
-        """Read the partitions too that `wakeroll reshard` has added; the old ones are read to their ends before."""
+        """Begin to read partitions that `wakeroll reshard` has added, after the old ones were read to their ends."""
         self._look_due_s = time.monotonic() + LOOK_EVERY_S
         racks = self._cluster.racks([self._topic])[self._topic]
         if isinstance(racks, KafkaError):
@@ -277,7 +279,7 @@ class OffsetMirror:
         return True
 
     def _learn_slices(self, group_id: str) -> KafkaError | None:
-        """Learn which offsets of slices the mirror had written before it started; return why Kafka refuses that.
+        """Read the offsets of slices that were written before this start; return why Kafka refuses that.
 
         Raises:
             NotReachable: no broker answered in time.
@@ -291,9 +293,9 @@ class OffsetMirror:
         return None
 
     def _wanted(self, group_id: str, texts: dict[tuple[str, Queue], str]) -> dict[Queue, int]:
-        """Return which offsets Kafka's group is to have, and add their texts.
+        """Return the offsets that Kafka's group must have, and add their texts.
 
-        Partitions are left out that never had an offset, and of which slices have none yet.
+        Partitions without any earlier offset, and with slices without an offset, are left out.
         """
         found: dict[Queue, int] = {}
         for whole, kept in self._pending[group_id].items():
@@ -304,9 +306,9 @@ class OffsetMirror:
         return found
 
     def _has_read_all(self) -> bool:
-        """Return whether what this mirror knows was the newest within the last `RECENT_MS`.
+        """Return whether this mirror had read all decisions at some time within the last `RECENT_MS`.
 
-        An empty answer to a fetch does not show that: after a suspension the connections may be lost.
+        An empty answer to a fetch is no proof of that, because connections may be lost after a suspension.
         """
         if not self._ends:
             self._asked_ms = now_ms()
@@ -319,7 +321,7 @@ class OffsetMirror:
         return all(self._read[partition] >= end for partition, end in self._ends.items())
 
     def _settle(self, group_id: str, written: dict[Queue, int], refused: dict[Queue, KafkaError]) -> None:
-        """Keep the offsets that are not known yet, or that Kafka may accept later, and log why it refuses them."""
+        """Keep the offsets that are not known yet, or that Kafka may accept later, and log the refusals."""
         kept = {queue: error for queue, error in refused.items() if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART}
         for queue, offset in written.items():
             if queue not in refused:
@@ -340,7 +342,7 @@ class OffsetMirror:
             log.warning("the offsets of group %s are not mirrored: %s; retrying", group_id, reason)
 
     def _commit(self) -> None:
-        """Commit up to which decision all offsets are written."""
+        """Commit the position up to which all offsets are written."""
         positions = dict(self._read)
         for partition, offset in self._unwritten():
             positions[partition] = min(positions[partition], offset)

@@ -1,4 +1,4 @@
-"""The patterns that members subscribe, the topics that match them, and the times at which the groups are told.
+"""The patterns that members subscribe, the topics that match them, and the times to send these to the groups.
 
 Patterns come from clients, so they are evaluated by RE2: its time grows with the length of the name alone, whatever the
 expression is, and its memory is bounded.
@@ -15,10 +15,10 @@ from wakeroll_model.events import Matches
 from wakeroll_pipeline.observer.topic_routes import FORGET_READS, REFRESH_MS
 
 LIST_MS = 5_000
-"""How often the topics of the cluster are listed while a member has a pattern (ms): the answer has all partitions of
-the cluster, about 1 MB for 3,000 topics of ten."""
+"""Interval in which the topics of the cluster are listed while a member has a pattern (ms). The answer has all
+partitions of the cluster: about 1 MB for 3,000 topics with ten partitions each."""
 _MEMORY_BYTES = 1024 * 1024
-"""Memory of one compiled pattern, at most."""
+"""Maximum memory of one compiled pattern (bytes)."""
 
 
 class _Expression:
@@ -47,12 +47,12 @@ def matching_topics(pattern: str, topics: Iterable[str]) -> list[str]:
 
 
 class _Watch:
-    """One pattern of one group, and what its group was told last."""
+    """One pattern of one group, and the topics that were last sent to the group."""
 
     def __init__(self, group_id: str, pattern: str) -> None:
         self.now = Matches(group_id=group_id, pattern=pattern)
         self.is_known = False
-        """Whether the topics have been listed since the pattern was seen first."""
+        """Whether the topics have been listed since the pattern was first received."""
         self.sent: Matches | None = None
         self.sent_ms = 0
         self.reads_unsubscribed = 0
@@ -88,7 +88,7 @@ class PatternBook:
         self._listed_ms = now_ms - LIST_MS + 1_000
 
     def learn(self, topics: Collection[str], now_ms: int) -> set[str]:
-        """Process the topics that the cluster has now; return those that match any pattern."""
+        """Process the present topics of the cluster; return those that match any pattern."""
         self._listed_ms = now_ms
         patterns = {pattern for _, pattern in self._watches}
         self._expressions = {one: self._expressions.get(one) or _Expression(one) for one in patterns}
@@ -100,7 +100,7 @@ class PatternBook:
         return {topic for watch in self._watches.values() for topic in watch.now.topics}
 
     def due(self, now_ms: int) -> list[Matches]:
-        """Return what groups must be told now: what has changed, and from time to time all of it again."""
+        """Return the matches to send to groups now: changed ones, and from time to time all of them again."""
         due = [
             watch
             for watch in self._watches.values()
@@ -111,12 +111,12 @@ class PatternBook:
         return [watch.now for watch in due]
 
     def mark_lost(self, lost: Matches) -> None:
-        """Note that a group was not told: it is due again."""
+        """Note that a group did not receive its matches, so that they are due again."""
         if (watch := self._watches.get((lost.group_id, lost.pattern))) is not None:
             watch.sent = None
 
     def repeat(self, topic: str) -> None:
-        """Tell the groups again whose pattern matches a deleted topic: they kept it as long as its route had queues."""
+        """Make the matches of a deleted topic due again: groups keep it as long as its route has queues."""
         for watch in self._watches.values():
             if (expression := self._expressions.get(watch.now.pattern)) and expression.matching([topic]):
                 watch.sent = None

@@ -13,9 +13,10 @@ from wakeroll_model.config import MAX_RECORD_BYTES
 from wakeroll_model.signing import Keys
 
 ENDS_MS = 60_000
-"""How often to query the ends of the control partitions (ms): a signature is valid for a million offsets above them."""
+"""Interval of the queries for the ends of the control partitions (ms): a signature is valid for a million offsets above
+them."""
 _LEARN_S = 0.5
-"""Shortest time between two queries for partitions that the client does not know (s)."""
+"""Minimum time between two queries for partitions without metadata in the client (s)."""
 
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) -> end offset."""
@@ -56,8 +57,8 @@ class SignedProducer:
     ) -> None:
         """Sign a record, and pass it to Kafka's client.
 
-        If the end of the partition is unknown, the record is signed as for an empty one. A shard that is far beyond
-        rejects it, but its acknowledgement reveals the end.
+        If the end of the partition is unknown, the record is signed as for an empty one. A shard whose log is much
+        longer rejects it, but the acknowledgement contains the end.
 
         Raises:
             BufferError: the client's queue is full.
@@ -96,7 +97,7 @@ def perishable(connection: Connection, timeout_ms: int) -> Producer:
 
     Records that no broker has accepted within `timeout_ms` are dropped, so that a returning broker does not receive all
     missed ones. An idempotent producer numbers its records and must recover from each dropped one. Ticks and routes may
-    be repeated, so this producer does not number them. One request is in flight: that keeps routes in order, and a
+    be repeated, so this producer is not idempotent. Only one request is in flight. This keeps routes in order, and a
     broker that hangs for a while does not receive many ticks at once.
     """
     return connection.producer(

@@ -1,7 +1,7 @@
-"""Committed offsets of slices, for the mirror: Kafka's groups have one offset of a partition, the lowest of its slices.
+"""Committed offsets of slices, for the mirror: Kafka's groups have one offset per partition, the lowest of its slices.
 
-A mirror that starts reads on where it stopped, so it does not read the offsets again that have not changed since. They
-are in the text that Kafka stores with the offset of the partition: ``wakeroll 0/2=150 1/2=170``.
+A mirror that starts continues where it stopped, so it does not read unchanged offsets again. They are in the text that
+Kafka stores with the offset of the partition: ``wakeroll 0/2=150 1/2=170``.
 """
 
 import re
@@ -15,16 +15,16 @@ _PART = re.compile(r"([0-9]{1,2})/(2|4|8|16|32|64)=([0-9]{1,19})")
 
 
 class _Partition(PartitionProgress):
-    """The committed offsets of one partition of a group, and the one that Kafka has."""
+    """The committed offsets of one partition of a group, and the offset that Kafka has."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gone: set[Queue] = set()
-        """Queues whose offsets are deleted, before those are known that Kafka's text has."""
+        """Queues whose offsets were deleted before the offsets in Kafka's text are known."""
         self.is_known = False
         """Whether the text is known."""
         self.written: int | None = None
-        """Offset of the partition that a mirror has written to Kafka's group; None if it has none."""
+        """Offset of the partition that a mirror has written to Kafka's group; None if there is none."""
 
     @property
     def writable(self) -> int | None:
@@ -35,13 +35,13 @@ class _Partition(PartitionProgress):
         return min([self.written, *self.offsets.values()])
 
     def note(self, queue: Queue, offset: int | None) -> None:
-        """Note the newest committed offset of a queue, or that it is deleted."""
+        """Note the newest committed offset of a queue, None if it was deleted."""
         super().note(queue, offset)
         if not self.is_known:
             self.gone |= {queue} if offset is None else set(overlaps(queue))
 
     def learn(self, stored: StoredOffset | None, whole: Queue) -> None:
-        """Add what Kafka's group has; decisions that were read are newer."""
+        """Add the offsets of Kafka's group; decisions that were read are newer."""
         self.is_known = True
         if stored is None or stored.text.split(" ")[0] != MIRRORED:
             return
@@ -58,7 +58,7 @@ class SlicedOffsets:
         self._partitions: dict[tuple[str, Queue], _Partition] = {}
 
     def __contains__(self, place: tuple[str, Queue]) -> bool:
-        """Return whether a partition of a group is cut, or was: all its offsets must be noted."""
+        """Return whether a partition of a group is or was cut, so that all its offsets must be noted."""
         return place in self._partitions
 
     def note(self, group_id: str, queue: Queue, offset: int | None, before: int | None = None) -> None:
@@ -68,7 +68,7 @@ class SlicedOffsets:
             group_id: the group.
             queue: the slice or partition.
             offset: the offset; None: it is deleted.
-            before: offset of the whole partition that was read before the first one of its slices, if any.
+            before: offset of the whole partition that was read before the first offset of its slices, if any.
         """
         place = group_id, queue.whole
         partition = self._partitions.get(place)
@@ -79,21 +79,21 @@ class SlicedOffsets:
         partition.note(queue, offset)
 
     def is_unknown(self, group_id: str, wholes: Iterable[Queue]) -> bool:
-        """Return whether it must be asked what Kafka's group has of these partitions."""
+        """Return whether the offsets of Kafka's group for these partitions must be queried."""
         return any(
             partition is not None and not partition.is_known
             for partition in (self._partitions.get((group_id, whole)) for whole in wholes)
         )
 
     def learn(self, group_id: str, wholes: Iterable[Queue], stored: Mapping[Queue, StoredOffset]) -> None:
-        """Note what Kafka's group has of these partitions."""
+        """Note the offsets of Kafka's group for these partitions."""
         for whole in wholes:
             partition = self._partitions.get((group_id, whole))
             if partition is not None and not partition.is_known:
                 partition.learn(stored.get(whole), whole)
 
     def lowest(self, group_id: str, whole: Queue) -> StoredOffset | None:
-        """Return what Kafka's group is to have of a partition; None: nothing new, because a slice has no offset yet."""
+        """Return the offset that Kafka's group must have for a partition; None while a slice has no offset."""
         partition = self._partitions[group_id, whole]
         offset = partition.writable
         if offset is None:
@@ -101,7 +101,7 @@ class SlicedOffsets:
         return StoredOffset(offset, " ".join([MIRRORED, *_text_of(partition.offsets)]))
 
     def wrote(self, group_id: str, whole: Queue, offset: int) -> None:
-        """Note what Kafka's group has now; forget a partition that is not cut any more."""
+        """Note the offset that Kafka's group has now; forget a partition that is not cut any more."""
         partition = self._partitions.get((group_id, whole))
         if partition is not None:
             partition.written = offset
@@ -114,7 +114,7 @@ def _text_of(offsets: Mapping[Queue, int]) -> Iterator[str]:
 
 
 def _slices_in(text: str, whole: Queue) -> Iterator[tuple[Queue, int]]:
-    """Yield the slices in the text with an offset; text that somebody else has changed names none."""
+    """Yield the slices in the text of an offset; a text that another program has changed has none."""
     for part in text.split(" ")[1:]:
         found = _PART.fullmatch(part)
         if found is None:

@@ -1,4 +1,4 @@
-"""Parsing of group events by the observer: which topics are subscribed or reset."""
+"""Parsing of group events by the observer, for the topics that are subscribed or reset."""
 
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ class _Wanted(Struct):
 
 
 class Subscribed(Struct, tag_field="type", tag="heartbeat"):
-    """A heartbeat, reduced to what its client subscribes."""
+    """A heartbeat, reduced to the subscriptions of its client."""
 
     group_id: Any = None
     pattern: Any = None
@@ -39,7 +39,7 @@ class _Offset(Struct):
 
 
 class OffsetsSet(Struct, tag_field="type", tag="reset"):
-    """A reset of offsets, reduced to its queues: nobody may subscribe to their topics yet."""
+    """A reset of offsets, reduced to its queues, whose topics may have no subscribers yet."""
 
     offsets: Annotated[list[_Offset], Meta(max_length=MAX_QUEUES)] = []
 

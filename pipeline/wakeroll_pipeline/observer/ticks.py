@@ -100,11 +100,11 @@ def is_tick(value: bytes | None) -> bool:
 def newest_tick(connection: Connection, keys: Keys, patience_s: float = 10.0) -> NewestTick | None:
     """Return the newest tick with a valid signature, else the newest one; None if the last records contain no tick.
 
-    It is searched for in one partition of the queues topic, because that topic has few records.
+    The search is in one partition of the queues topic, because that topic has few records.
 
     Args:
         connection: the brokers.
-        keys: if none of them is an observer's key, every tick counts as verified.
+        keys: keys of the deployment; if none of them is an observer's key, every tick counts as verified.
         patience_s: how long to wait for the brokers, in seconds.
 
     Raises:

@@ -17,7 +17,7 @@ from wakeroll_pipeline.kafka.topic_admin import Cluster
 log = logging.getLogger(__name__)
 
 LOOK_BACK_MS = 120_000
-"""How far back reading starts (ms): far enough for a live client's heartbeat."""
+"""How far in the past reading starts (ms): far enough for a live client's heartbeat."""
 _ANSWER_S = 1.5
 _AT_ONCE = 1_000
 
@@ -47,7 +47,7 @@ class Follower(Generic[_Record]):
         self._reader = LogReader(lambda: connection.consumer(**settings), TopicWatch(connection))
 
     def follow(self, partitions: int, cluster: Cluster) -> None:
-        """Start to read all partitions, unless it already does.
+        """Start to read all partitions, unless this has been done.
 
         Raises:
             NotReachable: no broker returned the start offsets.

@@ -9,11 +9,11 @@ from wakeroll_model.events import Route, RoutedQueue
 from wakeroll_pipeline.kafka.topic_admin import Racks
 
 REFRESH_MS = 30_000
-"""How often each route is repeated (ms), less than a session: for new offsets, for a shard that started without its
-state, and for a lost route."""
+"""Interval in which each route is repeated (ms), less than a session: for new offsets, for a shard that started without
+its state, and for a lost route."""
 FORGET_READS = 600
-"""Reads, one per second, after which a topic without subscribers is dropped: ten minutes. Reads are counted instead of
-time, because no heartbeat arrives during an outage of the broker."""
+"""Number of reads, one per second, after which a topic without subscribers is dropped: ten minutes. Reads are counted
+instead of time, because no heartbeat arrives during an outage of the broker."""
 _ROOM_LENGTH = 255
 
 Offsets = Mapping[tuple[str, int], tuple[int, int]]
@@ -46,8 +46,8 @@ class Watch:
     def read(self, racks: Racks | dict[int, str | None]) -> None:
         """Process the brokers' current metadata of the topic.
 
-        A broker that is starting or lagging may not know all queues: a queue is gone only if two consecutive reads do
-        not contain it. A queue without a leader is not gone, and keeps its room.
+        A broker that is starting or lagging may not have all queues in its metadata: a queue is gone only if two
+        consecutive reads do not contain it. A queue without a leader is not gone, and keeps its room.
         """
         self.absences = 0 if racks else min(self.absences + 1, 2)
         if self._is_new is None:
@@ -66,7 +66,7 @@ class Watch:
             self.version = fingerprint(self.rooms)
 
     def trust(self) -> None:
-        """Discard the doubts of the last read, because the next read failed."""
+        """Discard unconfirmed changes of the last read, because the next read failed."""
         self._doubtful.clear()
         self.absences = 0
 

@@ -1,8 +1,8 @@
 """The comparison of decisions with their repetitions: coordinators that run at once must publish the same bytes.
 
-Every coordinator publishes every decision, so with two of them each one comes twice, often in different batches. The
-comparer remembers a hash of each of the last decisions. It works only while more than one process publishes: a single
-coordinator costs nothing.
+Every coordinator publishes every decision, so with two of them each decision occurs twice, often in different batches.
+The comparer remembers a hash of each of the last decisions. It compares only while more than one process publishes, so
+a single coordinator costs nothing.
 """
 
 from collections import deque
@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 MOST_REMEMBERED = 100_000
-"""Decisions that are remembered, at most; a repetition that comes later is not compared."""
+"""Maximum number of remembered decisions; a later repetition is not compared."""
 MOST_STORED = 20
-"""Differences of one pair of processes in one shard that are stored; later ones are only counted."""
+"""Maximum number of stored differences of one pair of processes in one shard; later ones are only counted."""
 WORKS_FOR_S = 600.0
-"""For how long the comparer works after the last batch with decisions of several processes (s)."""
+"""For how long decisions are compared after the last batch with decisions of several processes (s)."""
 
 
 class Seen(NamedTuple):
-    """A decision as it was published."""
+    """A published decision."""
 
     partition: int
     offset: int
-    """Its place in the decisions topic."""
+    """Offset in the decisions topic."""
     shard: str
     """Shard and era, like ``groups-3.1``."""
     seq: int
@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
 
 class DecisionComparer:
-    """Remembers decisions, and compares their repetitions with them. For one thread."""
+    """Remembers decisions, and compares repetitions with them. For one thread."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str, int], tuple[int, str | None]] = {}
@@ -51,7 +51,7 @@ class DecisionComparer:
         self._stored: dict[tuple[str, str | None, str | None], int] = {}
         """Shard and both writers -> differences so far."""
         self.differences = 0
-        """Differences since the start, stored or not."""
+        """Number of differences since the start, stored or not."""
 
     def must_compare(self, writers: Iterable[str], now_s: float) -> bool:
         """Note the processes that published the decisions of a batch; return whether to compare it.

@@ -1,4 +1,4 @@
-"""Rows of the ledger's tables, derived from Kafka records: what `record` appends of a batch."""
+"""Rows of the ledger's tables, derived from the Kafka records of a batch of `record`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
@@ -98,7 +98,7 @@ def event_rows(records: Iterable[KafkaRecord]) -> Iterator[PlacedRow]:
 def read_decisions(records: Iterable[KafkaRecord]) -> list[ReadDecision]:
     """Parse the header of each decision. The records of a Kafka partition must be in the order of their offsets.
 
-    A record that is no decision is skipped: one without JSON, or whose header lacks a field or exceeds its bounds. Only
+    A record that is not a decision is skipped: it is not JSON, or its header lacks a field or exceeds the bounds. Only
     a foreign producer can publish such a record.
     """
     read, newest = [], Positions()
@@ -129,7 +129,7 @@ def read_decisions(records: Iterable[KafkaRecord]) -> list[ReadDecision]:
 
 
 def decision_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
-    """Yield the decisions that are no repetitions of others among them."""
+    """Yield the decisions without repetitions."""
     return (PlacedRow(one.stream, one.position, one.row) for one in decisions if one.is_new)
 
 
@@ -181,7 +181,7 @@ def offset_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
 def _decoded(
     decisions: Iterable[ReadDecision], kind: Kind, decoder: msgspec.json.Decoder[_Fields]
 ) -> Iterator[tuple[ReadDecision, _Fields]]:
-    """Yield the new decisions of a kind, with their fields; one whose fields cannot be rows is skipped."""
+    """Yield the new decisions of a kind, with their fields; skip a decision whose fields do not fit into a row."""
     for one in decisions:
         if one.is_new and one.row.kind == kind and (decision := parsed(decoder, one.value)):
             yield one, decision

@@ -32,8 +32,8 @@ def arrival_of(
 ) -> Arrival:
     """Return the arrival of a message.
 
-    A header that is not UTF-8 is no property. If the headers exceed the bounds of an arrival (more than 256, or one
-    that is too long), the arrival leaves them open, and an arrival with open fields wakes all pulls of the queue.
+    A header that is not UTF-8 is not a property. If the headers exceed the bounds of an arrival (more than 256, or a
+    header that is too long), the arrival has none, and therefore wakes all pulls of the queue.
     """
     tags, properties = described(headers)
     return Arrival(
@@ -49,8 +49,8 @@ def arrival_of(
 def _arrivals_in(topic: str, frames: Frames) -> Iterator[pd.DataFrame]:
     """Convert some messages of a batch.
 
-    Of a queue's messages with the same tag and properties, only the last one is reported: a pull that it does not wake
-    would not have been woken by the earlier ones either.
+    Of a queue's messages with the same tag and properties, only the last one is reported, because it wakes all pulls
+    that the earlier ones would wake.
     """
     newest: dict[tuple[str, str | None, str], Arrival] = {}
     for frame in frames:

@@ -1,6 +1,6 @@
-"""Fields of events and decisions of which `wakeroll_pipeline.operators.ledger_rows` makes rows, as columns hold them.
+"""Fields of events and decisions that `wakeroll_pipeline.operators.ledger_rows` converts to columns.
 
-They are looser than the declarations in `model`: kinds and modes of later versions are accepted.
+Their declarations are looser than those in `model`: kinds and modes of later versions are accepted.
 """
 
 from typing import Annotated, TypeVar
@@ -81,7 +81,7 @@ _decode_text = msgspec.json.Decoder(str)
 
 
 def parsed(decoder: msgspec.json.Decoder[_Parsed], value: bytes | None) -> _Parsed | None:
-    """Return the fields of a record's value; None if it lacks one, exceeds the bounds of a column, or is no JSON."""
+    """Return the fields of a record's value; None if it lacks one, exceeds the bounds of a column, or is not JSON."""
     try:
         return decoder.decode(value or b"")
     except UNREADABLE:

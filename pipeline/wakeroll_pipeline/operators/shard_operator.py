@@ -1,4 +1,4 @@
-"""The adapter between Spark and the machines: it takes a shard's records and returns its decisions.
+"""The adapter between Spark and the state machines: it receives a shard's records and returns its decisions.
 
 The state is grouped by (topic, partition), so a batch calls Python once per shard, however many groups the shard has; a
 call per group would cost 0.7 ms each. Spark's timers are not used: time is an event.
@@ -35,9 +35,9 @@ PUBLISHED = "topic string, key binary, value binary"
 _RECORD = Record.__struct_fields__
 """Columns of a record, in the order of its fields."""
 _STATE = "version int, body binary"
-"""Schema of the state. Spark allows only renames later: hence a version and bytes."""
+"""Schema of the state: a version and bytes, because Spark allows only renames later."""
 _AT_ONCE = 16 * 1024 * 1024
-"""Bytes of decisions that are passed to Spark together."""
+"""Number of bytes of decisions that are passed to Spark together."""
 
 Frames = Iterator["pd.DataFrame"]
 
@@ -69,7 +69,7 @@ class Counts(NamedTuple):
     """Figures that the shards of a query report to its process; a repeated batch reports them again."""
 
     failures: Accumulator[int]
-    """Number of events that made the machine itself fail."""
+    """Number of events for which the state machine itself failed."""
     bytes: Accumulator[dict[str, int]]
     """Shard, like ``groups-3`` -> size of its state after its last batch, in bytes."""
     rejections: Accumulator[dict[str, int]]
@@ -101,13 +101,13 @@ class Counts(NamedTuple):
 def decide(
     records: DataFrame, partitions: int, topics: Topics, restore: Restore, keys: Keys, counts: Counts
 ) -> DataFrame:
-    """Run the machines over records of the control topics; return rows to publish: topic, key, value.
+    """Run the state machines over records of the control topics; return rows to publish: topic, key, value.
 
     Args:
         records: topic, partition, offset, timestamp_ms, key, value.
         partitions: number of partitions of each control topic.
         topics: names of the control plane's topics.
-        restore: initial states of shards that have none.
+        restore: initial states of shards without a state.
         keys: verify signed records; they are sent to the executors with the function, and never stored.
         counts: accumulators for the shards' reports.
     """
@@ -127,10 +127,10 @@ def with_writer(decisions: DataFrame, writer: str) -> DataFrame:
 
 @cache
 def freeze_imports() -> None:
-    """Exclude what this process has imported from garbage collection; only once, and only in Spark's workers.
+    """Exclude imported objects of this process from garbage collection; only once, and only in Spark's workers.
 
-    Spark's worker collects after each task. With the 90,000 objects of its libraries that takes 25 to 45 ms of a core,
-    which is more than everything else that it does in a small batch.
+    Spark's worker runs a collection after each task. With the 90,000 objects of its libraries, that takes 25 to 45 ms
+    of a core, which is more than the rest of its work in a small batch.
     """
     gc.collect()
     gc.freeze()
@@ -231,7 +231,7 @@ def _in_order(frames: Frames) -> list[Record]:
 
 
 def addressed(decision: AnyDecision, value: bytes, topics: Topics, shard: str) -> Iterator[tuple[str, bytes, bytes]]:
-    """Address a decision, encoded as `value`: to the decisions topic, and to the inbox of the client concerned."""
+    """Yield the rows for a decision, encoded as `value`: for the decisions topic, and for the inbox of its client."""
     # A decision without a group has its shard as the key: with a null key, a repeated batch would use another
     # partition, and readers could not recognize the repetition.
     key = decision.queue.key if isinstance(decision, Wake) else decision.group_id or shard

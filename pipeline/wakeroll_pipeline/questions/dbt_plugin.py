@@ -21,7 +21,7 @@ _LEDGER = "ledger"
 _MARTS = "marts"
 """Schema of the models, and of the marts of earlier runs."""
 _STORED = "stored"
-"""Schema of the marts as the warehouse has them."""
+"""Schema of the stored marts of the warehouse."""
 
 
 class Plugin(BasePlugin):
@@ -63,8 +63,8 @@ class Plugin(BasePlugin):
         """Store a mart that dbt has built.
 
         Args:
-            target_config: the relation; `location` has the folder of the mart, and the format `merge` if the stored
-                rows stay and the new and changed ones are added, otherwise `replace`.
+            target_config: the relation; `location` has the folder of the mart; the format is `merge` if new and changed
+                rows are added to the stored ones, otherwise `replace`.
         """
         name, location = target_config.relation.identifier, target_config.location
         assert location is not None, "the macro `store_mart` names the folder"

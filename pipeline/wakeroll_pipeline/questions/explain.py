@@ -44,7 +44,8 @@ class Explanation(NamedTuple):
     answer: str
     steps: list[Step]
     missing: Sequence[str] = ()
-    """Decisions and records of the group's shard that are lost on record, as phrases: they may have been about it."""
+    """Phrases about decisions and records of the group's shard that are recorded as lost, and may have been about the
+    queue."""
 
 
 _NEWEST = "order by era desc, seq desc"
@@ -58,9 +59,9 @@ _OFFSETS_OF_QUEUE = (
 
 
 def explain_nearby(ledger: DuckLedger, group_id: str, queue: Queue, at_ms: int | None = None) -> Explanation:
-    """Explain as `explain` does, and open files of the time before the moment only, if these have the whole answer.
+    """Explain like `explain`, but open only files of the time before the moment, if they have the whole answer.
 
-    Of the tables in `ledger`, only those that it opens itself are asked.
+    Of the tables in `ledger`, only those that it opens itself are queried.
     """
     for from_ms in ledger.periods(at_ms):
         with ledger.within(from_ms, at_ms) as near:
@@ -71,7 +72,7 @@ def explain_nearby(ledger: DuckLedger, group_id: str, queue: Queue, at_ms: int |
 
 
 def _has_answer(ledger: Ledger, group_id: str, queue: Queue, from_ms: int, at_ms: int | None) -> bool:
-    """Return whether the tables of a period have the last hand-over of a queue, and all that `explain` tells of it."""
+    """Return whether the tables of a period have the last hand-over of a queue, and the other rows for `explain`."""
     until, values = _until(at_ms), _queue_values(group_id, queue)
     last = one_row(ledger, f"select * from handovers where {_OF_QUEUE}{until} {_NEWEST}", **values)
     if last is None or losses_of(ledger):
@@ -154,7 +155,7 @@ def explain(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None = Non
 
 
 def _queues_of_partition(ledger: Ledger, group_id: str, queue: Queue, until: str) -> list[str]:
-    """Return the queues of the partition of a queue that have, or had, owners, as text with their owners."""
+    """Return the queues with present or former owners in the partition of a queue, as text with these owners."""
     newest = (
         f"select *, row_number() over (partition by {slice_sql('queue')} {_NEWEST}) as nth_newest "
         f"from handovers where {_OF_PARTITION}{until}"
@@ -169,7 +170,7 @@ def _queues_of_partition(ledger: Ledger, group_id: str, queue: Queue, until: str
 
 
 _NAMED = 16
-"""Queues of a partition that an answer names."""
+"""Maximum number of queues of a partition that an answer names."""
 
 
 def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
@@ -196,7 +197,8 @@ def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
 def _changes_before(ledger: Ledger, last: Row) -> Iterator[Placed]:
     """Yield the changes of members in the minute before a hand-over that another coordinator made.
 
-    It moves queues some seconds after a member joined or left, because other members release them first.
+    The other coordinator moves queues some seconds after a member joined or left, because other members release them
+    first.
     """
     changes = (
         "select * from memberships where group_id = $group_id and change in ('joined', 'left', 'died', 'expired', "
@@ -273,7 +275,7 @@ def _unassigned_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -
 
 
 def _kept_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -> Iterator[Placed]:
-    """Yield the last commit, if members have different filters and it stays before messages that others want."""
+    """Yield the last commit, if it stays before messages that match only other members' filters."""
     newest = one_row(
         ledger, f"select * from offsets where {_OFFSETS_OF_QUEUE}{until} {_NEWEST}", **_queue_values(group_id, queue)
     )

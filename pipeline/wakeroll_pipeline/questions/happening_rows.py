@@ -1,4 +1,4 @@
-"""Events as rows for people: hand-overs that one record caused between the same two clients are one row."""
+"""Events as rows for people: hand-overs with the same cause between the same two clients are one row."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -8,7 +8,7 @@ from msgspec import Struct
 from wakeroll_pipeline.questions.happenings import Count, Happening, HappeningKind
 
 NAMED = 40
-"""Queues that a row names."""
+"""Maximum number of queues that a row names."""
 NOTHING = "Nothing: no change of members, rebalance, hand-over, reset or rejection."
 """Sentence about a period without events."""
 

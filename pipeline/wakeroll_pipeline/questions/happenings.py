@@ -15,9 +15,9 @@ from wakeroll_pipeline.ledger.ledger import Row, Value
 from wakeroll_pipeline.questions.missing_history import missing_history
 
 DEFAULT_MS = 3_600_000
-"""Length of a period whose begin is not named (ms)."""
+"""Length of a period without a given begin (ms)."""
 BEFORE_MS = 3_600_000
-"""Time before a period (ms) whose rows may be needed: a member may expire before its queues find other owners."""
+"""Time before a period whose rows may be needed (ms): a member may expire before its queues get other owners."""
 
 HappeningKind = Literal["member", "rebalance", "hand-over", "reset", "rejection"]
 
@@ -26,12 +26,12 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One decision that changed something, or rejected a record."""
 
     at_ms: int
-    """Log time of its cause (epoch ms)."""
+    """Log time of the cause (epoch ms)."""
     kind: HappeningKind
     what: str
     """Change of the member, trigger, how the queue became free, or broken rule; empty for a reset."""
     group_id: str = ""
-    """Empty if a rejected record names none."""
+    """Name of the group; empty if a rejected record names none."""
     client_id: str = ""
     epoch: int | None = None
     text: str
@@ -59,7 +59,7 @@ class Count(Struct, frozen=True, kw_only=True):
     what: str
     number: int
     moved: int
-    """Queues with an owner that had to move, for rebalances."""
+    """For rebalances: number of queues with an owner that had to move."""
 
 
 class Happenings(Struct, frozen=True, kw_only=True):
@@ -72,27 +72,27 @@ class Happenings(Struct, frozen=True, kw_only=True):
 
 
 class Happened(Struct, frozen=True, kw_only=True):
-    """The answer to what happened in a period."""
+    """The answer of `wakeroll happened`: the events of a period."""
 
     from_ms: int
     """Begin of the period in log time (epoch ms), inclusive."""
     to_ms: int
-    """Its end (epoch ms), inclusive."""
+    """End of the period in log time (epoch ms), inclusive."""
     group_id: str
-    """Empty for all groups."""
+    """Name of the group; empty for all groups."""
     happened: Happenings
     missing: Sequence[str] = ()
-    """Decisions and records that are missing, and may be of this period, as phrases."""
+    """Phrases about missing decisions and records that may be of this period."""
 
 
 def period_of(first_ms: int, last_ms: int, from_ms: int | None, to_ms: int | None) -> tuple[int, int]:
-    """Return begin and end of a period (epoch ms): without an end, that of the log; without a begin, an hour before.
+    """Return begin and end of a period (epoch ms); the defaults are an hour before the end, and the end of the log.
 
     Args:
         first_ms: log time of the first record (epoch ms).
         last_ms: log time of the last record (epoch ms).
-        from_ms: begin of the period; None: it is not named.
-        to_ms: its end, inclusive; None: it is not named.
+        from_ms: begin of the period; None: not given.
+        to_ms: end of the period, inclusive; None: not given.
 
     Raises:
         InvalidUsage: the begin is after the end, or the log has no record of the period.
@@ -110,10 +110,10 @@ def period_of(first_ms: int, last_ms: int, from_ms: int | None, to_ms: int | Non
 def happened(
     ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str = "", *, limit: int | None = None, skip: int = 0
 ) -> Happened:
-    """Return what happened in a period, and what is missing in its history.
+    """Return the events of a period, and the gaps in its history.
 
     Args:
-        ledger: the open ledger. Of its tables, only those that it opens itself are asked, so that the time does not
+        ledger: the open ledger. Of its tables, only those that it opens itself are queried, so that the time does not
             grow with the age of the ledger.
         from_ms: as for `happenings`.
         to_ms: as for `happenings`.
@@ -149,7 +149,7 @@ def refuse_if_unknown(ledger: DuckLedger, found: Happened) -> None:
 def happenings(
     ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str = "", *, limit: int | None = None, skip: int = 0
 ) -> Happenings:
-    """Return what happened in a period, oldest first.
+    """Return the events of a period, oldest first.
 
     Events of one shard are in the order in which they were decided (era, seq); those of different shards are merged by
     log time.
@@ -157,9 +157,9 @@ def happenings(
     Args:
         ledger: the open ledger.
         from_ms: begin of the period in log time (epoch ms), inclusive.
-        to_ms: its end, inclusive.
+        to_ms: end of the period, inclusive.
         group_id: a group; empty for all groups.
-        limit: most events to return; None: all.
+        limit: maximum number of events to return; None: all.
         skip: number of events to leave out before the first one.
     """
     values: dict[str, Value] = {"from_ms": from_ms, "to_ms": to_ms}

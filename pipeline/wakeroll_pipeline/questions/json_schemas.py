@@ -1,8 +1,9 @@
 """JSON Schemas of the decisions and of the events, generated from the declarations in `model`.
 
-They are the files in docs/schemas. A field that they do not name is allowed, because a later release may add it.
+They are stored in docs/schemas. Fields without a declaration are allowed, because a later release may add them.
 """
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,11 +32,14 @@ def schemas() -> Mapping[str, dict[str, Any]]:
 
 
 def titled(schema: dict[str, Any], title: str) -> dict[str, Any]:
-    """Return a schema of msgspec in the dialect of the files, with a title."""
+    """Return msgspec's schema in the dialect of the files, with a title."""
     for part in _objects(schema):
         if isinstance(pattern := part.get("pattern"), str):
             # In JSON Schema, a pattern is a regular expression of ECMA 262.
             part["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
+        if isinstance(description := part.get("description"), str):
+            # Python 3.13 and newer remove the indentation of docstrings themselves.
+            part["description"] = inspect.cleandoc(description)
     return {"$schema": _DIALECT, "title": title, **schema}
 
 

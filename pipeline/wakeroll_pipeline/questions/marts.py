@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import WakerollError, missing_extra
+from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 from wakeroll_model.decision_order import ERA_SQL
 from wakeroll_model.queue import slice_sql
 from wakeroll_model.rows import CHAIN, DECIDED, EVENTS, TABLES
@@ -38,13 +39,13 @@ if TYPE_CHECKING:
 
 _PLACES = [Path(__file__).resolve().parents[number] / "dbt_like_sql" for number in (1, 3)]
 PROJECT = next((place for place in _PLACES if place.exists()), _PLACES[0])
-"""The dbt project: a wheel has it in this package, a checkout beside it."""
+"""Folder of the dbt project: in this package in a wheel, beside it in a checkout."""
 
 VIEWS_MACRO = PROJECT / "macros" / "ledger_views.sql"
 """Generated dbt macros: Spark's views of the ledger, and the era that orders its rows."""
 
 SOURCES = PROJECT / "models" / "staging" / "_sources.yml"
-"""Generated: the tables and views of the ledger as a source of dbt, with their columns."""
+"""Generated file: the tables and views of the ledger as a source of dbt, with their columns."""
 
 PACKAGE = "WAKEROLL_DBT_PACKAGE"
 """Environment variable with the folder of the dbt project, by which a user's `packages.yml` finds it."""
@@ -126,13 +127,19 @@ def ensure_dbt(engine: Engine) -> None:
     """Check that dbt is installed, with its adapter for an engine.
 
     Raises:
-        InvalidUsage: one of them is not installed; the message names the command that installs it.
+        InvalidUsage: one of them is not installed; the message names the command that installs it; or dbt does not run
+            on this Python.
     """
     try:
         import_module("dbt.cli.main")
         import_module(_ADAPTERS[engine])
     except ModuleNotFoundError as error:
         raise missing_extra(f"dbt in {_NAMES[engine]}", _EXTRAS[engine], error) from None
+    except Exception as error:  # of a library of dbt that does not know this Python yet
+        python = ".".join(map(str, sys.version_info[:2]))
+        raise InvalidUsage(
+            f"dbt does not run on Python {python} ({type(error).__name__}); run `marts` with Python 3.11 to 3.13"
+        ) from error
 
 
 def build(
@@ -155,10 +162,10 @@ def build(
         options: further options of dbt, such as ``--full-refresh``.
         engine: where the SQL runs: in DuckDB, or in the active Spark session of this process.
         command: the dbt command.
-        variables: variables of the project, such as ``storm_gap_s``, in the place of its own values.
-        project: folder of the dbt project; one of a user has ours as a package (docs/sql.md).
-        results: folder for what dbt writes: ``manifest.json``, ``run_results.json``, compiled SQL, documentation; None:
-            that of the log.
+        variables: variables of the project, such as ``storm_gap_s``, which replace its own values.
+        project: folder of the dbt project; a user's project includes wakeroll's as a package (docs/sql.md).
+        results: folder for the output of dbt: ``manifest.json``, ``run_results.json``, compiled SQL, documentation;
+            None: the folder of the log.
 
     Raises:
         InvalidUsage: the warehouse has no tables, or a user's project cannot have its packages.
@@ -199,9 +206,9 @@ def build(
 
 
 def look_after_marts(warehouse: Folder, keep_versions_ms: int) -> None:
-    """Combine the small files of all marts, and delete what only expired versions need; a failure is a warning.
+    """Combine the small files of all marts, and delete files that only expired versions need; a failure is a warning.
 
-    Each run of `build` stores every mart once more.
+    Each run of `build` stores every mart again.
 
     Args:
         warehouse: folder of the ledger's tables.
@@ -227,7 +234,7 @@ class _Run(Struct, frozen=True):
     logs: Path
 
     def invoke(self, *arguments: str) -> "dbtRunnerResult":
-        """Run dbt with its own profile, after the installation of the packages of a user's project.
+        """Run dbt with wakeroll's profile, after the installation of the packages of a user's project.
 
         Raises:
             MartsFailed: dbt could not start.
@@ -249,7 +256,7 @@ class _Run(Struct, frozen=True):
 
 @contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable during a block: dbt's `packages.yml` reads nothing else."""
+    """Set an environment variable during a block, because dbt's `packages.yml` can read only these."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -320,7 +327,7 @@ def _outcomes(result: Any) -> Iterator[BuildResult]:
 
 
 def views_macro() -> str:
-    """Return the content of `VIEWS_MACRO`: macros that are made of declarations.
+    """Return the content of `VIEWS_MACRO`: macros that are generated from declarations.
 
     dbt cannot read the declarations in `model`, so this function translates them.  A test compares the file.
     """
@@ -346,7 +353,7 @@ def _empty_table(name: str, columns: Iterable[Column]) -> str:
 
 
 def declared_marts() -> str:
-    """Return the YAML of the marts as dbt reads it for Spark, where the type of a time is `timestamp`."""
+    """Return the YAML of the marts for dbt with Spark, where the type of a time is `timestamp`."""
     text = (PROJECT / "models" / "marts" / "_marts.yml").read_text(encoding="utf-8")
     return text.replace(_TIMESTAMP, '"timestamp"')
 

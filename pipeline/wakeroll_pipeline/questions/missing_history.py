@@ -1,4 +1,4 @@
-"""The gaps in a history: decisions or records that are lost on record."""
+"""The gaps in a history: decisions or records that are recorded as lost."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from wakeroll_pipeline.ledger.losses import Loss, losses_of, losses_of_group
 def missing_history(
     ledger: Ledger, group_id: str = "", from_ms: int | None = None, to_ms: int | None = None
 ) -> list[str]:
-    """Return what is missing in the history of a group, as phrases.
+    """Return phrases about the gaps in the history of a group.
 
     Lost rows have no time; they lie between the times of the rows beside them, so some of them may be of another period
     or about another group of the same shard.

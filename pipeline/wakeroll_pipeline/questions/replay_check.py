@@ -32,7 +32,8 @@ from wakeroll_pipeline.ledger.table_damage import unreadable
 SHOWN = 5
 """Maximum number of differences kept per shard; most later ones follow from the first."""
 _BATCH = 10_000
-"""Records after which a shard is serialized, as after a batch of `coordinate`, to free the memory of its changes."""
+"""Number of records after which a shard is serialized, as after a batch of `coordinate`, to free the memory of its
+changes."""
 
 
 class Difference(Struct, frozen=True):
@@ -73,21 +74,23 @@ class Checked(Struct, frozen=True, kw_only=True):
     unknown: int = 0
     """Number of decisions in the table that cannot be replayed."""
     why: str = ""
-    """Reason why they cannot be replayed; empty if `unknown` is 0."""
+    """Reason why these decisions cannot be replayed; empty if `unknown` is 0."""
     is_on_record: bool = False
-    """Whether they cannot be replayed because records are lost on record."""
+    """Whether the reason is that records are recorded as lost."""
     lost: int = 0
-    """Number of decisions of the period that are lost on record; they count in nothing else."""
+    """Number of decisions of the period that are recorded as lost; they are not part of any other count."""
     edited: int = 0
-    """Number of decisions of the period that differ, and an operator has accepted that; they count in nothing else."""
+    """Number of decisions of the period that differ, as an operator has accepted; they are not part of any other
+    count."""
     snapshots: int = 0
     """Number of snapshots that were compared with the state of the replay after the same record."""
     unequal: list[UnequalSnapshot] = []
-    """Those that differ, ordered by offset."""
+    """The snapshots that differ, ordered by offset."""
 
 
 Compare = Callable[[int, Sequence[bytes]], list[str]]
-"""Compares the snapshot at an offset with the states that it may have; returns what differs, empty if nothing does."""
+"""Compares the snapshot at an offset with its possible states; returns the parts that differ, none if there are
+none."""
 
 
 class Recorded(NamedTuple):
@@ -111,7 +114,7 @@ def plan_replay(ledger: Ledger, partitions: int, period: Period, group_id: str |
         group_id: the group; None: all.
 
     Raises:
-        InvalidUsage: the tables hold no record of this period or no such group, or were made with another number of
+        InvalidUsage: the tables have no record of this period or no such group, or were made with another number of
             partitions.
     """
     if group_id is not None:
@@ -250,14 +253,14 @@ class _Differences:
     def __init__(self, unproven: Sequence[Range]) -> None:
         self._unproven = unproven
         self.edited = 0
-        """Number of those that an operator has accepted."""
+        """Number of differences that an operator has accepted."""
         self.count = 0
         self.only_recorded = 0
-        """Number of those that the replay does not make."""
+        """Number of decisions that the replay does not make."""
         self.first: list[Difference] = []
 
     def add(self, one: Difference) -> bool:
-        """Add a decision that differs; return whether that was accepted, so that it counts as edited only."""
+        """Add a decision that differs; return whether an operator has accepted that: then it only counts as edited."""
         if one.recorded is not None and is_lost(self._unproven, one.seq):
             self.edited += 1
             return True
@@ -273,20 +276,20 @@ class _Differences:
 
 
 class _InOrder:
-    """Recorded decisions, read one after the other beside a replay."""
+    """Recorded decisions, which are read one by one during a replay."""
 
     def __init__(self, rows: Iterable[tuple[int, str]]) -> None:
         self._rows = iter(rows)
         self._next = next(self._rows, None)
 
     def before(self, seq: int) -> Iterator[tuple[int, str]]:
-        """Yield and pass the decisions with a lower seq."""
+        """Yield the decisions with a lower seq, and move past them."""
         while self._next is not None and self._next[0] < seq:
             yield self._next
             self._next = next(self._rows, None)
 
     def take(self, seq: int) -> str | None:
-        """Pass the next decision if it has this seq, and return its JSON; otherwise None."""
+        """If the next decision has this seq, move past it and return its JSON; otherwise return None."""
         if self._next is None or self._next[0] != seq:
             return None
         json = self._next[1]
@@ -294,7 +297,7 @@ class _InOrder:
         return json
 
     def rest(self) -> Iterator[tuple[int, str]]:
-        """Yield all decisions that are left."""
+        """Yield all remaining decisions."""
         while self._next is not None:
             yield self._next
             self._next = next(self._rows, None)
@@ -317,7 +320,7 @@ def unknown_of(ledger: Ledger, found: Replayable, period: Period, group_id: str 
 
 
 def counts_of_unknown(found: Replayable, recorded: Iterable[Recorded]) -> list[Checked]:
-    """Return the counts of those recorded decisions that are outside of all stretches, by shard and reason."""
+    """Return the counts of recorded decisions that are outside of all stretches, by shard and reason."""
     counts: Counter[tuple[str, str, bool]] = Counter()
     for row in recorded:
         if not any(is_in(stretch, row) for stretch in found.stretches):
@@ -340,7 +343,7 @@ def counts_of_unknown(found: Replayable, recorded: Iterable[Recorded]) -> list[C
 
 
 def _reason(found: Replayable, row: Recorded) -> tuple[str, bool]:
-    """Return why a recorded decision cannot be replayed, and whether that is on record."""
+    """Return why a recorded decision cannot be replayed, and whether that loss is recorded."""
     shard = without_era(row.shard)
     if (loss := next((one for one in found.losses if one.shard == shard and one.has(row.offset)), None)) is not None:
         return loss.text, True
@@ -359,7 +362,7 @@ def recorded_in(
     """Return the SQL condition of the recorded decisions that a replay of a period compares.
 
     It expects the value ``$group_id`` if a group is named. Decisions about records before those in `begins` are left
-    out; of stretches, there are none.
+    out; stretches contain no such decisions.
     """
     # Of the decisions before the start of the archived log, retention keeps only the latest about each subject.
     begun = [
@@ -383,7 +386,7 @@ def _asked(
 ) -> dict[ControlPartition, tuple[int, int]]:
     """Return the shards with records in a period -> offsets of the first and the last of these records.
 
-    `places`: shards that are of interest; none: all.
+    `places`: the shards to include; none: all.
 
     Raises:
         InvalidUsage: there is no such record; the message names the period of the archived log.

@@ -18,7 +18,7 @@ from wakeroll_pipeline.questions.replay_check import Checked, check_stretch, in_
 from wakeroll_pipeline.storage.place import Place
 
 _WORTH_IT = 20_000
-"""Records from which on further processes save more time than their start costs, about half a second."""
+"""Number of records from which on further processes save more time than their start costs, about half a second."""
 
 
 _Files = tuple[int, int | None]
@@ -26,7 +26,7 @@ _Files = tuple[int, int | None]
 
 
 class _Task(Struct, frozen=True, array_like=True):
-    """The part of a replay that one process does."""
+    """The part of a replay that one process computes."""
 
     warehouse: Place
     versions: Mapping[str, int]
@@ -34,20 +34,21 @@ class _Task(Struct, frozen=True, array_like=True):
     period: Period
     stretch: Stretch
     files: _Files | None
-    """None: all."""
+    """Period of the files to open; Period of the files to open; None: all."""
 
 
 def replay_here(ledger: DuckLedger, partitions: int, period: Period, group_id: str | None = None) -> list[Checked]:
     """Replay all decisions of a period, or those about a group; each shard begins with the nearest earlier snapshot.
 
-    Only the files of the period and of the time since these snapshots are opened. If their decisions are not equal to
-    those of the replay, or rows are missing, all files are opened, and the result is that of all.
+    Only the files of the period and of the time since these snapshots are opened. If their decisions differ from those
+    of the replay, or rows are missing, all files are opened, and the result is based on all of them.
 
     Args:
         ledger: the open ledger.
         partitions: number of partitions of each control topic.
         period: period of log time.
-        group_id: the group, whose shards are then replayed in this process; None: all.
+        group_id: the group, whose shards are then replayed in this process; Period of the files to open; Period of the
+            files to open; None: all.
 
     Returns:
         One result per shard and era, sorted.
@@ -70,9 +71,9 @@ def replay_here(ledger: DuckLedger, partitions: int, period: Period, group_id: s
 
 
 def _files_of(ledger: DuckLedger, period: Period) -> Iterator[_Files]:
-    """Yield longer and longer periods of files, which may have a replay and the snapshots with which it begins.
+    """Yield longer and longer periods of files, which may contain a replay with its starting snapshots.
 
-    The times of snapshots do not show that: the clock of a shard is behind the log by all the time that was dark.
+    The times of snapshots do not show the period, because the clock of a shard lags behind the log by all dark time.
     """
     if period == Period():
         return
@@ -85,9 +86,9 @@ def _files_of(ledger: DuckLedger, period: Period) -> Iterator[_Files]:
 
 
 def _is_equal(one: Checked, period: Period) -> bool:
-    """Return whether a result from a part of the files is that of all files: nothing in it needs an explanation.
+    """Return whether a result from a part of the files is certainly that of all files: it has no differences.
 
-    A decision that is not recorded may be missing, if the files end before those of now.
+    If the files end before the newest ones, a decision that is not recorded may be in a later file.
     """
     is_missing = bool(one.not_recorded) and period.to_ms is not None
     return not (one.differences or one.unequal or one.unknown or one.lost or one.edited or is_missing)

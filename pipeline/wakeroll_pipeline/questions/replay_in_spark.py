@@ -53,13 +53,14 @@ def replay_in_spark(ledger: SparkLedger, partitions: int, period: Period) -> lis
 
 
 _States = dict[int, list[bytes]]
-"""Offset of a snapshot -> the states of the replay that it may have, if its bytes are others."""
+"""Offset of a snapshot -> its possible states by the replay, if its bytes differ."""
 _MOST_STATES = 50
-"""Snapshots of a stretch with other bytes, of which the driver compares the values; further ones count as different."""
+"""Maximum number of snapshots of a stretch with differing bytes whose values the driver compares; further ones count as
+different."""
 
 
 def _compared(ledger: SparkLedger, found: Replayable, encoded: bytes, states: bytes) -> Checked:
-    """Return a result with the snapshots that differ in value: a task cannot read their bodies."""
+    """Return a result with the snapshots that differ in value, because a task cannot read their bodies."""
     checked = msgspec.json.decode(encoded, type=Checked)
     replayed = msgspec.msgpack.decode(states, type=_States)
     if not replayed:

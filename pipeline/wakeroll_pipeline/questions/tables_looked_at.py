@@ -1,4 +1,4 @@
-"""The tables that a check or a replay looked at: their versions, rows and positions, as proof beside a verdict."""
+"""The tables that a check or a replay read: their versions, rows and positions, as evidence beside a verdict."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ class StreamSpan(Struct, frozen=True, kw_only=True):
     """A sequence of rows of a table: one partition of a control topic, or the decisions of one shard."""
 
     stream: str
-    """Values of the columns that identify it, joined by ``/``: ``wakeroll.groups/3``, or ``3/groups-3.1``."""
+    """Values of the columns that identify the sequence, joined by ``/``: ``wakeroll.groups/3``, or ``3/groups-3.1``."""
     rows: int
     first: int
     """Lowest position: an offset, or the number of a decision."""
@@ -24,7 +24,7 @@ class StreamSpan(Struct, frozen=True, kw_only=True):
 
 
 class TableLookedAt(Struct, frozen=True, kw_only=True):
-    """A table in the version that was looked at."""
+    """A table in the version that was read."""
 
     table: str
     version: int | None
@@ -32,7 +32,7 @@ class TableLookedAt(Struct, frozen=True, kw_only=True):
     rows: int
     streams: list[StreamSpan] = []
     problem: str = ""
-    """Why the table cannot be read, as a sentence; empty if it can."""
+    """Sentence why the table cannot be read; empty if it can."""
 
 
 def tables_looked_at(ledger: Ledger, period: "Period | None" = None) -> list[TableLookedAt]:
@@ -40,7 +40,7 @@ def tables_looked_at(ledger: Ledger, period: "Period | None" = None) -> list[Tab
 
     Args:
         ledger: the open ledger.
-        period: period of log time, whose rows count; None: all. Of `snapshots`, all rows count.
+        period: period of log time, whose rows are counted; None: all. For `snapshots`, all rows are counted.
     """
     return [_looked_at(ledger, table, ledger.versions.get(name), period) for name, table in TABLES.items()]
 

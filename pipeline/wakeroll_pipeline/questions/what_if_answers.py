@@ -12,10 +12,10 @@ from wakeroll_model.what_if import Prediction, Situation, Variation
 
 
 def alternatives(change: Variation, strategies: Sequence[str]) -> list[Variation]:
-    """Return one change per strategy, or the change alone without any.
+    """Return one change per strategy; without strategies, the change alone.
 
     Raises:
-        InvalidUsage: there is no such strategy, or a setting is not valid; the message names those that are.
+        InvalidUsage: there is no such strategy, or a setting is not valid; the message names the valid ones.
     """
     if problem := problem_in(change.settings, Configure):
         raise InvalidUsage(problem)
@@ -31,7 +31,7 @@ def topic_queues(text: str, name: str) -> tuple[str, int]:
     """Parse TOPIC=N.
 
     Args:
-        text: such as ``orders=12``.
+        text: text such as ``orders=12``.
         name: name of the option or field, for the error.
 
     Raises:
@@ -63,7 +63,7 @@ def readers_in_words(situation: Situation) -> str:
 
 
 def not_known(group_id: str) -> str:
-    """Return the sentence about a group whose state is only learned from the log."""
+    """Return the sentence about a group whose state is still being restored from the log."""
     return (
         f"the state of group {group_id!r} at the beginning of its era is not known, so nothing can be predicted until "
         "the next snapshot"
@@ -71,7 +71,7 @@ def not_known(group_id: str) -> str:
 
 
 def notes_of(answer: Prediction) -> list[str]:
-    """Return sentences about a prediction that its numbers do not show."""
+    """Return sentences about facts of a prediction that its numbers do not show."""
     notes = list(answer.notes)
     if answer.unassigned:
         reasons = sorted({one.reason for one in answer.unassigned})
@@ -95,7 +95,7 @@ class SituationRow(Struct, frozen=True, kw_only=True):
     spread: int
     """Largest minus smallest number of queues per client."""
     readers: float
-    """How many members read a partition on average: above 1 if partitions are cut into slices."""
+    """Average number of members that read a partition: above 1 if partitions are cut into slices."""
 
 
 class PredictionRow(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""The batches of a query, as Spark notes them in its checkpoint: the plan of each batch, and that it was committed.
+"""The batches of a query in Spark's checkpoint: a file with the plan of each batch, and one for its commit.
 
-Spark does not wait until the disk has these files. If the machine loses power, the newest ones may be empty or cut. A
-file that is not complete counts as not written: the query repeats the batches since, with the same results.
+Spark does not wait until these files are on the disk. If the machine loses power, the newest ones may be empty or cut.
+An incomplete file counts as not written: the query repeats the batches since, with the same results.
 """
 
 import json
@@ -84,7 +84,7 @@ def planned_ms(checkpoint: Place, number: int) -> int:
 
 
 def remedy(checkpoint: Place) -> str:
-    """Return what an operator can do about a checkpoint with a damaged file."""
+    """Return the remedy for a checkpoint with a damaged file."""
     if checkpoint.name.partition(".")[0] == RECORD:
         return (
             f"move {checkpoint} away: `record` then begins with the first records that Kafka has, and writes no row "
@@ -133,7 +133,7 @@ def delete(checkpoint: Place, name: str) -> None:
 
 
 def _damage_of(checkpoint: Place, name: str) -> str:
-    """Return how a file is damaged; empty if it is complete."""
+    """Describe the damage of a file; empty if it is complete."""
     text = small_files.read(checkpoint.child(*name.split("/"))) or b""
     return "" if _is_complete(name, text) else _damage(text)
 

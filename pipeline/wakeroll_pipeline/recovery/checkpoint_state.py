@@ -34,14 +34,14 @@ ASIDE = ".set-aside"
 
 
 _AT_WORK_MS = 120_000
-"""A coordinator that planned its last batch so long before another one did has probably ended (ms)."""
+"""A coordinator whose last planned batch is older than another one's by this time has probably ended (ms)."""
 
 
 class Progress(NamedTuple):
     """Progress of a query in its topics: (topic, partition) -> offset."""
 
     next: Mapping[tuple[str, int], int]
-    """Offset of the first record behind the last committed batch."""
+    """Offset of the first record after the last committed batch."""
     planned: Mapping[tuple[str, int], int]
     """The end of the last planned batch; its decisions may have been published. Equal to `next` if it was committed."""
 
@@ -54,12 +54,12 @@ def has_batches(settings: Settings, query: str = "") -> bool:
 def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int, *, may_grow: bool = False) -> None:
     """Reject a checkpoint of other topics, or of another number of partitions.
 
-    The shard of a group depends on that number: with another one, each group would get a second coordinator without a
-    state.
+    The shard of a group depends on that number: with another number, each group would have a second coordinator without
+    a state.
 
     Args:
         checkpoint: folder of one query; it may be missing.
-        topics: topics that the query is about to read.
+        topics: topics that the query will read.
         partitions: number of partitions of each topic.
         may_grow: accept a checkpoint of fewer partitions: the query reads new ones from their start, or begins again.
 
@@ -88,12 +88,12 @@ def has_fewer(checkpoint: Place, partitions: int) -> bool:
 
 
 def last_batch(checkpoint: Place) -> int:
-    """Return the number of a query's last committed batch, from 0; -1 before the first. It may not be complete."""
+    """Return the number of a query's last committed batch, from 0; -1 before the first. Its file may be incomplete."""
     return max(numbers(checkpoint, COMMITS), default=-1)
 
 
 def progress_of(checkpoint: Place) -> Progress | None:
-    """Return how far a query has read; None before its first planned batch."""
+    """Return the progress of a query; None before its first planned batch."""
     committed, planned = batches_of(checkpoint)
     if planned < 0:
         return None
@@ -113,17 +113,17 @@ def forget_plan(checkpoint: Place) -> None:
 
 
 def clear_states(spark: SparkSession, checkpoint: Place) -> None:
-    """Delete the states of a checkpoint that has no planned batch: Spark starts a query only without any.
+    """Delete the states of a checkpoint without a planned batch, because Spark starts such a query only without states.
 
-    They remain if its plan was discarded. In an object store, so do the marks of their folders, if the checkpoint was
-    deleted or renamed.
+    States remain if the plan was discarded. In an object store, the marks of their folders also remain if the
+    checkpoint was deleted or renamed.
     """
     if not numbers(checkpoint, PLANS):
         delete_with_marks(spark, checkpoint / "state")
 
 
 def recordings(settings: Settings) -> list[str]:
-    """Return the names of the checkpoints that `record` may have: ``record``, and one per turn, the latest last."""
+    """Return the names of the possible checkpoints of `record`: ``record``, and one per turn, the latest last."""
     turns = (name for name in small_files.names(settings.checkpoints_folder) if number_of_recording(name) >= 0)
     return [RECORD, *sorted(turns, key=number_of_recording)]
 
@@ -144,10 +144,10 @@ def latest_recording(settings: Settings) -> str:
 
 
 def set_aside(checkpoint: Place) -> Place:
-    """Rename a checkpoint, so that its query starts without one; return its new place. An older one there is deleted.
+    """Rename a checkpoint, so that its query starts without one; return its new place, where an older one is deleted.
 
-    If that is interrupted in an object store, the checkpoint is whole, or has no committed batch, or its last commits
-    are missing. In each case a repetition, or the next `run`, continues correctly.
+    If this is interrupted in an object store, the checkpoint is whole, or has no committed batch, or lacks its last
+    commits. In each case, a repetition or the next `run` continues correctly.
     """
     aside = checkpoint.with_name(checkpoint.name + ASIDE)
     if small_files.exists(checkpoint):
@@ -170,10 +170,10 @@ def _listed(topics: Mapping[str, int]) -> str:
 
 
 def furthest(settings: Settings) -> Settings:
-    """Return these settings for the working coordinator that is furthest in the log.
+    """Return these settings for the active coordinator that has applied most of the log.
 
-    Only coordinators with a checkpoint in the same folder are known. The states of all of them are equal at the same
-    offset. Without any, the settings are returned as they are.
+    Only coordinators with a checkpoint in the same folder are known. All of them have equal states at equal offsets. If
+    there is none, the settings are returned unchanged.
     """
     found: dict[str, tuple[int, int]] = {}
     for name in sorted({settings.replica, "", *_replicas(settings)}):
@@ -197,7 +197,7 @@ def _replicas(settings: Settings) -> list[str]:
 
 
 def read_states(spark: SparkSession, settings: Settings) -> list[tuple[Shard, bytes]]:
-    """Return each shard with its encoded state. If each machine has its own query, return the shards of both.
+    """Return each shard with its encoded state. If each state machine has its own query, return the shards of both.
 
     Raises:
         InvalidUsage: there is no checkpoint with a committed batch.

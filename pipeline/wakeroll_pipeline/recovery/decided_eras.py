@@ -18,7 +18,7 @@ from wakeroll_pipeline.runtime.deciding_queries import machines_of
 from wakeroll_pipeline.settings import Settings
 
 _NEWEST = 1_000
-"""Records of a partition in which the newest decision of each shard is searched for."""
+"""Number of the newest records of a partition that are searched for the newest decision of each shard."""
 # The first match in a decision is its own field: texts of clients come later.
 _header = re.compile(rb'"shard":"((groups|queues)-[0-9]+)\.([0-9]+)","seq":([0-9]+)').search
 
@@ -37,7 +37,7 @@ class Header(NamedTuple):
 
 
 class SoFar(NamedTuple):
-    """Progress of shards according to all their decisions, of any coordinator."""
+    """Progress of shards according to all their decisions, from any coordinator."""
 
     eras: Mapping[str, int]
     """Shard, like ``groups-3`` -> the highest era of its decisions."""
@@ -45,7 +45,7 @@ class SoFar(NamedTuple):
     """Shard -> offset of the last record that caused a recorded decision of its newest era."""
 
     def reached(self, shard: str) -> int:
-        """Return the offset behind the last record that caused a recorded decision of a shard."""
+        """Return the offset after the last record that caused a recorded decision of a shard."""
         return self.offsets.get(shard, -1) + 1
 
 
@@ -73,7 +73,7 @@ def decided_so_far(settings: Settings) -> SoFar:
 
 
 def recorded(settings: Settings, sql: str, **values: Value) -> list[Row]:
-    """Return the rows of a query about the recorded decisions, by DuckDB; none if there are no tables yet.
+    """Return the rows of a query of the recorded decisions, by DuckDB; none if there are no tables yet.
 
     Raises:
         StorageFailed: the store of the tables did not answer.
@@ -88,7 +88,7 @@ def recorded(settings: Settings, sql: str, **values: Value) -> list[Row]:
 
 
 def has_decided(settings: Settings) -> bool:
-    """Return whether there is any decision of the machines that these settings run.
+    """Return whether there is any decision of the state machines that these settings run.
 
     If each machine has its own query, all decisions may be those of the other machine.
 
@@ -139,7 +139,7 @@ def highest_numbers(settings: Settings) -> dict[str, tuple[int, int]]:
 
 
 def ends_of_decisions(settings: Settings) -> dict[int, Span]:
-    """Return the records that Kafka has of each partition of the decisions.
+    """Return the range of records that Kafka has of each partition of the decisions.
 
     Raises:
         NotReachable: no broker answered.
@@ -162,7 +162,7 @@ def read_headers(connection: Connection, spans: Mapping[int, Span]) -> Iterator[
 
 
 def header_of(message: Message) -> Header | None:
-    """Return the header of a decision, without parsing the rest; None if the record is no decision."""
+    """Return the header of a decision, without parsing the rest; None if the record is not a decision."""
     found, partition = _header(message.value() or b""), message.partition()
     if found is None or partition is None:
         return None

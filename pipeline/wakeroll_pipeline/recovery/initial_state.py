@@ -1,4 +1,4 @@
-"""Initial states of shards whose query has no state: for each shard, a state, an era and an offset.
+"""Initial states of shards whose query has no state: a state, an era and an offset for each shard.
 
 `wakeroll restore` creates them from snapshots. `wakeroll run` creates them from a checkpoint whose next records were
 deleted from the log. They are in a file beside the checkpoint until the next `run` moves it into the checkpoint's
@@ -39,7 +39,7 @@ def place_of(name: str) -> ControlPartition:
 
 
 class Beginning(Struct, frozen=True, kw_only=True):
-    """Initial state of a shard that has no state in its query's checkpoint."""
+    """Initial state of a shard without a state in its query's checkpoint."""
 
     offset: int = 0
     """Offset of the first record that the shard reads."""
@@ -49,7 +49,7 @@ class Beginning(Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     """Encoded state; None for an empty state."""
     published_seq: int = 0
-    """Of a replica, number of the last decision of the era that another coordinator has certainly published."""
+    """For a replica: number of the last decision of the era that another coordinator has certainly published."""
     level: int = FIRST
     """Feature level of an empty state, before the first record."""
 
@@ -64,7 +64,7 @@ class Restore(Struct, frozen=True):
 
     @classmethod
     def of(cls, shards: dict[str, Beginning]) -> "Restore":
-        """Collect initial states. Until a level is raised, the release before this one can read them too."""
+        """Collect initial states. Until a level is raised, the previous release can read them too."""
         found = (STATE_VERSIONS[one.level] if one.body is None else version_of(one.body) for one in shards.values())
         return cls(shards, max(found, default=VERSION))
 
@@ -84,7 +84,7 @@ class Restore(Struct, frozen=True):
 
 
 class Log(NamedTuple):
-    """The offsets that Kafka has of a partition."""
+    """The range of offsets that Kafka has of a partition."""
 
     first: int
     """First offset that still exists."""
@@ -112,7 +112,7 @@ class Plan(NamedTuple):
 
     beginning: Beginning
     text: str
-    """Sentence for the operator: what the shard does, and what is lost."""
+    """Sentence for the operator about the start of the shard and the losses."""
     is_new_era: bool
 
 
@@ -126,7 +126,7 @@ def plan(
     resume: int | None = None,
     is_replaced: bool = False,
 ) -> Plan:
-    """Choose the initial state of a shard; a new era, if the log does not continue its state, or a later era exists.
+    """Choose the initial state of a shard, with a new era if the log does not continue its state or a later era exists.
 
     Args:
         place: partition of the shard.
@@ -135,7 +135,7 @@ def plan(
         used: highest era of the shard's decisions so far.
         era: number of a new era, above all used ones.
         resume: offset to continue at if the log ends before the state does, or was replaced; None: the end of the log.
-        is_replaced: whether the log has other records in the place of those in the state.
+        is_replaced: whether the log has other records at the offsets of those in the state.
     """
     kind = kind_of_topic(place[0])
     name = shard_of(*place)
@@ -233,7 +233,7 @@ def read_restore(settings: Settings, query: str = "") -> Restore:
 
 
 def other_version(found: int) -> str:
-    """Describe what to do about a checkpoint whose states have another version."""
+    """Return the remedy for a checkpoint whose states have another version."""
     return (
         f"has states of version {found}, but this program reads versions {READABLE[0]} to "
         f"{VERSION}; run {creator_of(found)}, "
@@ -242,5 +242,5 @@ def other_version(found: int) -> str:
 
 
 def creator_of(found: int) -> str:
-    """Return which program reads states of a version that this one does not read, in words."""
+    """Describe the program that reads states of a version that this one does not read."""
     return "the newer release that created them" if found > VERSION else "the older release that created them"

@@ -54,7 +54,7 @@ class Ahead(NamedTuple):
 
     @property
     def shortened(self) -> list[ControlPartition]:
-        """Partitions whose log ends before the query's progress, or ended there when the query met it last; sorted."""
+        """Partitions whose log ends before the query's progress, or did so at the query's last batch; sorted."""
         return sorted(place for place in self.logs if self.reached(place) > self.end(place))
 
     def reached(self, place: ControlPartition) -> int:
@@ -62,21 +62,21 @@ class Ahead(NamedTuple):
         return max(self.progress.next[place], self.progress.planned.get(place, 0))
 
     def end(self, place: ControlPartition) -> int:
-        """Return the end of a partition's log, or where it ended when the query planned its last batch, if before.
+        """Return the end of a partition's log, or its end when the query planned its last batch, if that is lower.
 
-        A log that lost records grows again. But a batch that was planned meanwhile may end before it begins, and then
-        Spark rejects it at each start.
+        A log that lost records grows again. But a batch that was planned in between may have an end before its begin,
+        and then Spark rejects it at each start.
         """
         end = self.logs[place].end
         return min(end, self.progress.planned.get(place, end))
 
     def gone(self, place: ControlPartition) -> str:
-        """Describe which records of a partition were deleted."""
+        """Describe the deleted records of a partition."""
         return f"{name_of(place)}: Kafka deleted records {self.progress.next[place]} to {self.logs[place].first - 1}"
 
 
 def ahead_of(settings: Settings, query: str) -> Ahead | None:
-    """Return where a query continues; None if it has no checkpoint and starts at the beginning of the log.
+    """Return the offsets at which a query continues; None if it has no checkpoint and starts at the log's beginning.
 
     Raises:
         InvalidUsage: the initial states of the checkpoint have another version.
@@ -115,7 +115,7 @@ def refuse_shortened(settings: Settings, query: str) -> None:
 
 
 def refuse_to_forget(settings: Settings) -> None:
-    """Reject an empty checkpoint if decisions exist: ids of decisions would be used twice, and all members evicted.
+    """Reject an empty checkpoint if decisions exist: ids of decisions would be used twice, and all members be evicted.
 
     Raises:
         InvalidUsage: the checkpoint is empty, decisions exist, and `wakeroll restore` was not run.
@@ -201,16 +201,16 @@ def left_in_checkpoint(spark: SparkSession, settings: Settings, ahead: Ahead) ->
 
 
 def resume_recording(settings: Settings, query: str, before: str = "") -> str:
-    """Prepare the recording query to continue after Kafka deleted records that it had not written; log which ones.
+    """Prepare the recording query to continue after Kafka deleted records that it had not written, and log these.
 
     Args:
         settings: settings of the deployment.
         query: name of the checkpoint.
-        before: name of the checkpoint whose committed batches a new checkpoint follows; by default, the same. Rows of a
-            batch that was not committed there may be in the tables; they are dropped, as after a crash.
+        before: name of the checkpoint whose committed batches a new checkpoint continues; by default, the same. Rows of
+            a batch that was not committed there may be in the tables; they are dropped, as after a crash.
 
     Returns:
-        The offsets to start at if there is no checkpoint (any more), for Spark's Kafka source.
+        The offsets to start at if there is no checkpoint, for Spark's Kafka source.
 
     Raises:
         InvalidUsage: the initial states of the checkpoint have another version.

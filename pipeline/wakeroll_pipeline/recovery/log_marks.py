@@ -1,8 +1,8 @@
 """Marks: the last applied record of each shard, by which the coordinator recognizes that a log was replaced.
 
 A broker that lacks records may become the leader of a partition: after an unclean election, or when a disk has lost its
-last writes. Its log then ends earlier, and grows again. As soon as it is longer than before, its offsets alone do not
-show that other records are in the place of those that were applied. Their log times do.
+last writes. Its log then ends earlier, and grows again. As soon as it is longer than before, its offsets do not show
+any more that the applied records were replaced by others. Their log times show it.
 """
 
 import time
@@ -24,7 +24,8 @@ from wakeroll_pipeline.runtime.run_status import read_status, write_status
 from wakeroll_pipeline.settings import Settings
 
 AT_ONCE = 64
-"""Partitions that `LogWatch` compares in one round, so that a round costs little whatever their number."""
+"""Number of partitions that `LogWatch` compares in one round, so that a round costs little for any number of
+partitions."""
 INTERVAL_S = 5.0
 """Pause between two rounds (s)."""
 _ANSWER_S = 3.0
@@ -36,7 +37,7 @@ class Mark(NamedTuple):
 
     offset: int
     at_ms: int
-    """Its log time, epoch ms."""
+    """Log time of the record, epoch ms."""
 
 
 Marks = Mapping[ControlPartition, Mark]
@@ -57,7 +58,7 @@ def marks_of(settings: Settings) -> Marks:
 
 
 def marks_in(named: Mapping[str, tuple[int, int]]) -> Marks:
-    """Return marks from the form in which shards report them and the status file stores them."""
+    """Return marks from the form of the shards' reports and of the status file."""
     return {place_of(name): Mark(*mark) for name, mark in named.items()}
 
 
@@ -69,7 +70,7 @@ def forget_marks(settings: Settings) -> None:
 
 
 def refuse_replaced(settings: Settings, marks: Marks | None = None, patience_s: float = PATIENCE_S) -> None:
-    """Reject a log that has other records in the place of those that the deciding query has applied.
+    """Reject a log with other records at the offsets of those that the deciding query has applied.
 
     Args:
         settings: the deployment.
@@ -94,7 +95,7 @@ def refuse_replaced(settings: Settings, marks: Marks | None = None, patience_s: 
 def replaced(connection: Connection, marks: Marks, patience_s: float = PATIENCE_S) -> list[ControlPartition]:
     """Return the partitions that have another record, or none, at the offset of their mark; sorted.
 
-    A record that Kafka has deleted because it was old is not missing.
+    A record that Kafka has deleted by retention is not missing.
 
     Raises:
         NotReachable: no broker answered, or a record does not arrive in time.
@@ -117,7 +118,7 @@ class LogWatch:
         self._due_s = time.monotonic() + INTERVAL_S
 
     def look_if_due(self, marks: Marks) -> None:
-        """If it is time to, compare the marks of the partitions whose turn it is. Unreachable brokers are no finding.
+        """If a round is due, compare the marks of the next partitions. Unreachable brokers are not a finding.
 
         Raises:
             InvalidUsage: a log was replaced; the message names the remedy.
@@ -173,5 +174,5 @@ def _place(message: Message) -> ControlPartition:
 
 
 def _is_passing(error: KafkaError | None) -> bool:
-    """Return whether Kafka's client will try again by itself."""
+    """Return whether Kafka's client retries by itself after an error."""
     return error is not None and error.code() not in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)

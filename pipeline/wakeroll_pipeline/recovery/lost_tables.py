@@ -1,4 +1,4 @@
-"""Tables that were lost: `record` writes them again, from the records that Kafka still has."""
+"""Lost tables, which `record` writes again from the records that Kafka still has."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -40,8 +40,8 @@ from wakeroll_pipeline.storage.place import Place
 def lost_tables(settings: Settings) -> list[str]:
     """Return the tables that do not exist, or lack files or their newest rows, although `record` had written them.
 
-    The chain knows the last position of each stream: so a table is lost too if all its rows or its newest commits are
-    gone. Losses that an operator has accepted do not count (see `wakeroll repair`).
+    The chain has the last position of each stream, so a table also counts as lost if all its rows or its newest commits
+    are gone. Losses that an operator has accepted do not count (see `wakeroll repair`).
     """
     checkpoint = settings.checkpoint(latest_recording(settings))
     progress = progress_of(checkpoint)
@@ -68,7 +68,7 @@ def lost_tables(settings: Settings) -> list[str]:
 
 
 def _lacks_newest_rows(warehouse: Place, table: Table) -> bool:
-    """Return whether the newest lines of a table prove rows behind the last ones that it has."""
+    """Return whether the newest lines of a table prove rows after its last ones."""
     folder = warehouse / table.name
     lines = gathered_lines(warehouse, f"table_name = {literal(table.name)} order by number desc limit {_RECENT}")
     lines.reverse()
@@ -91,11 +91,11 @@ def _lacks_newest_rows(warehouse: Place, table: Table) -> bool:
 _LAST = 2**62
 """A position after all others."""
 _RECENT = 2_000
-"""Newest lines of a table that are read."""
+"""Number of the newest lines of a table that are read."""
 
 
 def _has_read(checkpoint: Place, reached: Mapping[ControlPartition, int], topics: Sequence[str]) -> bool:
-    """Return whether committed batches, which have reached these offsets, have read a record of these topics."""
+    """Return whether committed batches, up to these offsets, have read a record of these topics."""
     if not small_files.exists(checkpoint.child(*_FIRST.split("/"))):
         return False
     first = offsets_in(checkpoint, _FIRST)
@@ -113,7 +113,7 @@ def _is_empty(place: Place) -> bool:
 
 
 def refuse_lost_tables(settings: Settings) -> None:
-    """Reject a start of `record` that would leave out what the lost tables had.
+    """Reject a start of `record` that would leave out the rows of lost tables.
 
     Raises:
         InvalidUsage: a table is lost (see `lost_tables`); the message names the remedy.
@@ -131,11 +131,11 @@ def refuse_lost_tables(settings: Settings) -> None:
 def restore_tables(settings: Settings, stack: ExitStack) -> list[str]:
     """Let `record` begin again with the first records that Kafka has, if tables were lost.
 
-    The other tables keep their rows: `record` drops what a table already has.
+    The other tables keep their rows: `record` drops rows that a table already has.
 
     Args:
         settings: settings of the deployment.
-        stack: keeps the lock of `record` until the caller is done.
+        stack: holds the lock of `record` until the caller closes it.
 
     Returns:
         Sentences for the operator; none if no table was lost.
@@ -169,7 +169,7 @@ def restore_tables(settings: Settings, stack: ExitStack) -> list[str]:
 
 
 def _begin_chain_again(warehouse: Place, table: Table) -> list[str]:
-    """Let the chain of a table begin again with the rows that are left, because new lines will cover the lost ones."""
+    """Let the chain of a table begin again with the remaining rows, because new lines will cover the lost ones."""
     with duck_ledger(warehouse) as ledger:
         last = highest_positions(ledger.table_connection, table.name, table)
         covered = covered_by(chain_of(ledger, table).lines)
@@ -211,9 +211,9 @@ def _forget_missing_files(place: Place) -> int:
 
 
 def _forget_lost_chains(settings: Settings) -> list[str]:
-    """Publish that lines of chains which were lost too do not count any more; return sentences for the operator.
+    """Publish that lines of lost chains are no longer valid; return sentences for the operator.
 
-    A chain that the table `chain` still has continues: its lines stay in it.
+    A chain that the table `chain` still has is continued.
     """
     begun = [table.name for table in CHAINED if newest_line(settings.warehouse, table.name) is None]
     topic = settings.connection.topics.chain

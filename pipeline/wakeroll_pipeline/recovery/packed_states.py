@@ -1,16 +1,17 @@
 """The form in which Spark stores the state of a shard: compressed.
 
-A state passes from Java to Python and back in each batch, and Spark passes bytes as a pickled string. Compression
-leaves about a ninth of them; see `docs/decisions/0020-packed-states.md`.
+A state passes from Java to Python and back in each batch, and Spark passes bytes as a pickled string. Compressed states
+have about a ninth of the size; see `docs/decisions/0020-packed-states.md`.
 """
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 PACKED_VERSION = 5
-"""First version of states that are compressed: the release that reads version 4 cannot read compressed states."""
+"""First version whose states are compressed: the release that reads version 4 cannot read compressed states."""
 
 _MARK = b"\0zstd"
-"""First bytes of a compressed state; no other state begins with a 0. The size follows, then the compressed bytes."""
+"""First bytes of a compressed state; no other state begins with a 0. They are followed by the size and the compressed
+bytes."""
 _SIZE_BYTES = 8
 _CODEC = pa.Codec("zstd", compression_level=3)
 

@@ -1,9 +1,9 @@
-"""The decisions that coordinators have published so far: their eras, and up to which number they are settled.
+"""The decisions that coordinators have published so far: their eras, and the highest settled numbers.
 
-A decision is settled when it is old enough. A decision and its copy in the inbox are two records. If a coordinator
-dies between them, one may be missing. Kafka's producer sends records in order and gives up each one after two minutes.
-So a record that was appended `REPLICA_OVERLAP_MS` before the newest one has no missing copy: either the copy was
-appended too, or the batch failed, and its coordinator repeats it.
+A decision is settled when it is old enough. A decision and its copy in the inbox are two records. If a coordinator dies
+between them, one may be missing. Kafka's producer sends records in order and drops each one after two minutes. So a
+record that was appended `REPLICA_OVERLAP_MS` before the newest one has no missing copy: either the copy was appended
+too, or the batch failed, and its coordinator repeats it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,11 +24,11 @@ class Reached(NamedTuple):
 
 
 NOTHING = Reached(1, 0)
-"""A shard without decisions."""
+"""The value for a shard without decisions."""
 
 
 def published_so_far(settings: Settings) -> dict[str, Reached]:
-    """Return shard -> its published decisions, from the tables, and from Kafka for those that are newer.
+    """Return shard -> its published decisions, from the tables, and from Kafka for newer ones.
 
     Raises:
         NotReachable: no broker answered, or the decisions could not be read.
@@ -40,7 +40,7 @@ def published_so_far(settings: Settings) -> dict[str, Reached]:
 
 
 def settled(headers: Iterable[Header]) -> dict[str, Reached]:
-    """Return shard -> its decisions, of headers of decisions. Their order does not matter.
+    """Return shard -> its decisions, from headers of decisions in any order.
 
     >>> old, new = Header("groups", "groups-0", 1, 7, 0, 0), Header("groups", "groups-0", 1, 9, 0, 600_000)
     >>> settled([new, old])

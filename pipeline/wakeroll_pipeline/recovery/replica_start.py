@@ -1,8 +1,8 @@
-"""The start of a replica: a second coordinator that decides the same, beside the ones that already run.
+"""The start of a replica: a further coordinator, which makes the same decisions as those that already run.
 
 A replica has a checkpoint of its own. It begins with the newest snapshots, in the era of the other coordinators, and
-applies the records since. Decisions that another coordinator has certainly published are not published again; all
-others are, because the other one may have died before. Readers skip repetitions.
+applies the records since. Decisions that another coordinator has certainly published are not published again. All
+others are, because that coordinator may have died before it published them. Readers skip repetitions.
 """
 
 import logging
@@ -147,7 +147,7 @@ def _beginning(place: ControlPartition, found: _Found) -> Beginning:
 
 
 def _described(beginnings: Iterable[Beginning]) -> str:
-    """Describe where the shards begin, in words."""
+    """Describe the initial states of the shards, in words."""
     of = [begun for begun in beginnings if begun.body is not None]
     eras = sorted({begun.era for begun in of}) or [1]
     return f"{len(of)} snapshots, in era {', '.join(map(str, eras))}" if of else "the beginning of the log, in era 1"

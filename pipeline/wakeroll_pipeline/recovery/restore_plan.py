@@ -1,4 +1,4 @@
-"""The plan of `wakeroll restore`: how the next `run` continues after a loss of checkpoints or of brokers' records."""
+"""The plan of `wakeroll restore` for the next `run`, after a loss of checkpoints or of brokers' records."""
 
 from collections.abc import Mapping, Set
 from contextlib import ExitStack
@@ -51,8 +51,9 @@ def prepare_restore(
     Args:
         spark: a session.
         settings: settings of the deployment.
-        from_log: ignore snapshots; everything older than the log is lost.
-        from_snapshots: set the checkpoints aside first, such as those of a backup, which are older than the decisions.
+        from_log: ignore snapshots; all state that is older than the log is lost.
+        from_snapshots: set the checkpoints aside first, for example those of a backup, which are older than the
+            decisions.
 
     Raises:
         InvalidUsage: `run` can continue from the checkpoint, and none of the options is given; or a process uses it; or
@@ -150,7 +151,7 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
 def _plans(
     settings: Settings, lefts: Mapping[ControlPartition, Left], so_far: SoFar, others: Set[ControlPartition]
 ) -> dict[ControlPartition, Plan]:
-    """Return the plan of each shard; `others` are the partitions that have other records than its state."""
+    """Return the plan of each shard; `others` are the partitions whose records differ from those in the state."""
     cluster = Cluster(settings.connection)
     logs = {place: Log(*offsets) for place, offsets in cluster.all_offsets(lefts).items()}
     lefts = {place: _completed(left, logs[place], so_far.reached(shard_of(*place))) for place, left in lefts.items()}
@@ -179,8 +180,8 @@ def _plans(
 def _completed(left: Left, its: Log, reached: int) -> Left:
     """Complete the remaining state of a shard with facts about its log and its decisions.
 
-    The previous era may have decided about every record in the log. If its decisions reach further than the log, the
-    brokers have lost records, even if the snapshot is older than those.
+    The previous era may have decided about every record in the log. If its decisions are about records beyond the end
+    of the log, the brokers have lost records, even if the snapshot is older.
     """
     begin = max(left.next, reached) if reached > its.end else left.next
     return left._replace(next=begin, decided=its.end)
@@ -206,7 +207,7 @@ def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
 
 
 def _notes_of_replaced(ahead: Ahead, places: Set[ControlPartition]) -> list[str]:
-    """Describe what `record` leaves out of logs that were replaced and are longer again."""
+    """Describe the records that `record` leaves out of logs that were replaced and are longer again."""
     return [
         f"record leaves out the new records of {name_of(place)} below offset {ahead.reached(place)}: the tables have "
         "the lost ones in their place"

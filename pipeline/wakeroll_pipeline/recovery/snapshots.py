@@ -43,19 +43,19 @@ class Taken(NamedTuple):
 class SnapshotWriter:
     """Appends the states of shards to the table of snapshots. No other process may append to it meanwhile.
 
-    The table is read once. After that, this object knows which snapshots it has.
+    The table is read once. After that, this object tracks its snapshots itself.
     """
 
     def __init__(
         self, spark: SparkSession, settings: Settings, number: int | None = None, chains: Chains | None = None
     ) -> None:
-        """Read which snapshots there are.
+        """Read the keys of the existing snapshots.
 
         Args:
             spark: a session.
             settings: settings of the deployment.
             number: number of the turn of this process, which has raised its fence; None: there are no fences.
-            chains: the chains of the tables, if this process appends to them elsewhere too.
+            chains: the hash chains of the tables, if other code of this process appends to them too.
         """
         self._spark = spark
         self._path = path_of(settings.warehouse, SNAPSHOTS)
@@ -95,11 +95,11 @@ class SnapshotWriter:
 
 
 _NONE = -2
-"""Below the offsets of all snapshots; -1 is that of a state before the first record."""
+"""A value below the offsets of all snapshots. (-1 is the offset of a state before the first record.)"""
 
 
 def replace_snapshots(spark: SparkSession, settings: Settings, number: int | None = None) -> None:
-    """Append the initial states of all shards, instead of the states after the same records.
+    """Append the initial states of all shards, in place of the states after the same records.
 
     Raises:
         Fenced: as `SnapshotWriter.take`.
@@ -132,7 +132,7 @@ def _begun(
 
     Args:
         settings: settings of the coordinator.
-        is_wanted: receives place, era and offset of a state, before that is decoded.
+        is_wanted: receives place, era and offset of a state, before it is decoded; returns whether to yield it.
     """
     for query in queries_of(settings):
         for name, its in read_restore(settings, query).shards.items():
@@ -160,7 +160,7 @@ def newest_number(spark: SparkSession, settings: Settings) -> int | None:
 
 
 def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPartition, SnapshotRow]:
-    """Return the newest snapshot of each shard of the deciding query that is not damaged.
+    """Return the newest undamaged snapshot of each shard of the deciding query.
 
     Raises:
         InvalidUsage: the tables are missing, or the newest snapshots have another version.
@@ -178,9 +178,9 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
 
 
 def _newest_rows(spark: SparkSession, settings: Settings, condition: Column) -> list[SnapshotRow]:
-    """Return the newest intact snapshot of each shard of the deciding query, of those that meet a condition.
+    """Return the newest intact snapshot of each shard of the deciding query, among those that meet a condition.
 
-    The first query finds all places, without the states; the second one reads the states that are wanted only.
+    The first query finds all places, without the states; the second one reads only the chosen states.
     """
     snapshots = (
         as_declared(spark.read.format("delta").load(path_of(settings.warehouse, SNAPSHOTS).for_spark()), SNAPSHOTS)

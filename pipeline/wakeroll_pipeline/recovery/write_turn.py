@@ -1,12 +1,14 @@
 """The turn of a process to write the tables: its lease, its fence and its checkpoint.
 
-A process can lose its turn while it is suspended, and wake up in the middle of a batch. Three things keep it from harm:
+A process can lose its turn while it is suspended, and wake up in the middle of a batch. Three mechanisms prevent
+damage:
 
-- before and after each batch it confirms its lease, so Spark never commits a batch that was not written;
+- before and after each batch, the process confirms its lease, so Spark never commits a batch that was not written;
 - its appends carry the number of its turn, and fail when a later process has raised its fence;
 - its checkpoint belongs to its turn, so it cannot mark batches of the next process as done.
 
-On the disk of one machine, a locked file is the lease: a suspended process keeps it. The fence is the same.
+On the disk of one machine, a locked file takes the place of the lease, and a suspended process keeps it. The fence is
+used in the same way.
 """
 
 from contextlib import ExitStack
@@ -29,11 +31,11 @@ from wakeroll_pipeline.sinks.table_fence import Fenced, Fences
 from wakeroll_pipeline.storage import small_files
 
 _KEPT = 2
-"""Checkpoints of earlier turns that are kept."""
+"""Number of checkpoints of earlier turns that are kept."""
 
 
 class WriteTurn:
-    """The right of this process to write the tables. Without a lease, a locked file gives it for ever."""
+    """The right of this process to write the tables. With a locked file instead of a lease, it does not expire."""
 
     def __init__(self, settings: Settings, lease: ProcessLease | None = None) -> None:
         """Take the turn: exclude all earlier processes from the tables that exist.
@@ -42,7 +44,7 @@ class WriteTurn:
 
         Args:
             settings: settings of the deployment.
-            lease: the lease, which this process has; None if a locked file keeps all others away.
+            lease: the lease, which this process has; None if a locked file excludes all other processes.
 
         Raises:
             LeaseLost: another process has the lease.
@@ -62,19 +64,19 @@ class WriteTurn:
         """Name of the checkpoint of this turn."""
 
     def confirm(self) -> None:
-        """Return if it is still the turn of this process.
+        """Return if this process still has the turn.
 
         Raises:
-            LeaseLost: it is the turn of another process.
+            LeaseLost: another process has the turn.
         """
         if self._lease is not None:
             self._lease.confirm()
 
     def is_confirmed(self) -> bool:
-        """Return whether it is the turn of this process; False while the brokers cannot confirm that.
+        """Return whether this process has the turn; False while the brokers cannot confirm that.
 
         Raises:
-            LeaseLost: it is the turn of another process.
+            LeaseLost: another process has the turn.
         """
         return self._lease is None or self._lease.is_confirmed()
 
@@ -95,9 +97,9 @@ class WriteTurn:
     def _leased(self, lease: ProcessLease) -> int:
         """Raise the fence to the term of the lease, in the generation of its log; return the number.
 
-        If that is not above all earlier numbers, another process has the lease, or terms have begun again: the topic of
-        the leases was created again, or has lost records. The log that exists now tells which. In the second case the
-        generation grows.
+        If the number is not above all earlier ones, another process has the lease, or terms have begun again because
+        the topic of the leases was created again, or has lost records. The present log shows which case applies. In the
+        second case, the generation grows.
         """
         while True:
             generation = self._fences.generation(lease.log)
@@ -121,13 +123,13 @@ class WriteTurn:
 
 
 def begin_recording_again(settings: Settings, stack: ExitStack) -> None:
-    """Let `record` begin again with the first records that Kafka has, while `stack` keeps others from the tables.
+    """Let `record` begin again with the first records that Kafka has, while `stack` excludes others from the tables.
 
-    A process that was suspended cannot append afterwards: what it has read may be gone from the log.
+    A process that was suspended cannot append afterwards, because the records that it has read may be gone from the
+    log.
 
     Raises:
-        InvalidUsage: a process still writes the tables.
-        LeaseLost, Fenced: another process writes them since.
+        InvalidUsage: a process still writes the tables. LeaseLost, Fenced: another process has begun to write them.
         NotReachable, StorageFailed: no broker answered, or a store did not.
     """
     WriteTurn(settings, stack.enter_context(process_locks(settings, [RECORD])).turn_lease)

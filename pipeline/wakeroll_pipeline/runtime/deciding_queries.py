@@ -1,6 +1,6 @@
-"""The deciding queries: one query runs both machines, or two queries run one each, with separate checkpoints.
+"""The deciding queries: one query runs both state machines, or two queries run one each, with separate checkpoints.
 
-Each replica of a coordinator has such queries of its own.
+Each replica of a coordinator has its own queries.
 """
 
 from pathlib import Path

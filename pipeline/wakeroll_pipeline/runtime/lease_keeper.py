@@ -1,6 +1,6 @@
 """The leases of this process: a thread reads their log in Kafka, claims them and renews them.
 
-The thread also answers the question whether this process may act. See `wakeroll_model.lease_contender` for the rules.
+Other threads query here whether this process may act. See `wakeroll_model.lease_contender` for the rules.
 """
 
 import logging
@@ -36,7 +36,7 @@ _RELEASE_S = 3.0
 
 
 _RANDOM_PART = "#"
-"""Separates the name of a process from the part that makes its id unique."""
+"""Separator between the name of a process and the part that makes its id unique."""
 
 
 class LeaseLost(WakerollError):
@@ -47,7 +47,7 @@ class ProcessLease:
     """One lease that this process has or waits for. For any thread."""
 
     def __init__(self, name: str, contender: Contender, changed: threading.Condition, look: Callable[[], bool]) -> None:
-        """Use `LeaseKeeper`."""
+        """Do not call it: `LeaseKeeper` creates leases."""
         self.name = name
         self._contender = contender
         self._changed = changed
@@ -61,16 +61,16 @@ class ProcessLease:
 
     @property
     def term(self) -> int:
-        """Number of the period in which this process has the lease: later holders have higher ones; -1 before.
+        """Number of the period in which this process has the lease; later holders have higher numbers; -1 before.
 
-        They begin again if the topic is created again: see `wakeroll_model.lease_log.turn_number`.
+        The numbers begin again if the topic is created again: see `wakeroll_model.lease_log.turn_number`.
         """
         with self._changed:
             return self._contender.term
 
     @property
     def log(self) -> str:
-        """Id of the topic in which the lease is; empty if the brokers have no such ids."""
+        """Id of the topic with the records of the lease; empty if the brokers have no such ids."""
         with self._changed:
             return self._contender.lease.log
 
@@ -82,7 +82,7 @@ class ProcessLease:
             return "" if lease.is_released else _shown(lease.holder)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until this process has the lease, at most so many seconds; return whether it has."""
+        """Wait until this process has the lease, at most `timeout_s` seconds; return whether it has it."""
         with self._changed:
             return self._changed.wait_for(lambda: self._contender.is_held(now_ms()), timeout_s)
 
@@ -103,7 +103,7 @@ class ProcessLease:
         """Return if this process has the lease in the log that exists now; wait for the brokers.
 
         After it returns, no other process had claimed the lease before the call. Unlike `confirm`, this needs no
-        assumption about clocks: a record that was appended after the call has returned.
+        assumption about clocks: it waits until a record that was appended during the call is read in the log.
 
         Raises:
             LeaseLost: as `confirm`.
@@ -156,7 +156,7 @@ class LeaseKeeper:
             connection: the brokers. The topic of the leases must exist.
             name: name of this process, for the messages of others.
             lease_ms: duration of its leases.
-            leases: names of the leases that this process wants.
+            leases: names of the leases that this process requests.
         """
         self._connection = connection
         self._lease_ms = lease_ms
@@ -171,7 +171,7 @@ class LeaseKeeper:
         self._log = ""
         """Id of the topic that is read; empty if the brokers have no such ids."""
         self._is_replaced = False
-        """Whether the topic has another log now, which was not read yet."""
+        """Whether the topic has another log now that was not read yet."""
         self._watch = TopicWatch(connection)
         self._quiet = {"error_cb": self._note_error, "log_level": 0, "reconnect.backoff.max.ms": 1_000}
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
@@ -285,7 +285,7 @@ class LeaseKeeper:
                 contender.lease.skip(first)
 
     def _cut_off(self) -> None:
-        """Note that the topic has another log than before: its holders have lost their leases, and the others wait."""
+        """Note that the topic has another log than before: holders have lost their leases, and all processes wait."""
         with self._changed:
             self._is_replaced = True
             for contender in self._contenders.values():
@@ -293,7 +293,7 @@ class LeaseKeeper:
             self._changed.notify_all()
 
     def _begin_again(self) -> None:
-        """Read the log that exists now.
+        """Read the present log.
 
         Raises:
             KafkaException, NotReachable: no broker answers.
@@ -359,7 +359,7 @@ class LeaseKeeper:
             self._note_error(error)
 
     def _note_error(self, error: KafkaError) -> None:
-        """Report an error; until the brokers answer again, the silence of other processes does not count."""
+        """Note an error; until the brokers answer again, the silence of other processes does not count."""
         for contender in self._contenders.values():
             contender.disturbed()
         self._trouble.began(f"leases cannot be renewed: {error.str()}; retrying")

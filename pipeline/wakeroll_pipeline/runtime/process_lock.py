@@ -13,7 +13,7 @@ class Locked(InvalidUsage):
     """Another process holds a lock.
 
     Attributes:
-        holder: its process id; ``unknown`` if it has not written it yet.
+        holder: process id of that process; ``unknown`` if it was not written yet.
     """
 
     def __init__(self, holder: str, what: str) -> None:
@@ -29,7 +29,7 @@ def only_one(file: Path, what: str) -> Iterator[None]:
     data.
 
     Raises:
-        Locked: another process holds the lock; the message contains `what` it does, and its process id.
+        Locked: another process holds the lock; the message contains `what` that process does, and its process id.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+", encoding="ascii") as held:

@@ -1,4 +1,4 @@
-"""The locks of processes: one decides from a checkpoint, one writes the tables, and others wait or are refused."""
+"""The locks of processes: one decides from a checkpoint, one writes the tables; others wait or are refused."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ class ProcessLocks:
     """The locks that this process has, and its turn to write the tables."""
 
     def __init__(self, settings: Settings, stack: ExitStack, leases: Sequence[ProcessLease]) -> None:
-        """Use `process_locks`."""
+        """Do not call it: `process_locks` creates this object."""
         self._settings = settings
         self._stack = stack
         self._leases = leases
@@ -34,16 +34,16 @@ class ProcessLocks:
 
     @property
     def held(self) -> dict[str, bool]:
-        """Lease of this process, or for which it waits -> whether it has it now; empty if locked files are enough."""
+        """Lease that this process has or waits for -> whether it has it now; empty if locked files are used."""
         return {lease.name: lease.state == "held" for lease in self._leases}
 
     @property
     def turn_lease(self) -> ProcessLease | None:
-        """The lease that alone keeps others from the tables; None if a locked file does."""
+        """The lease that excludes others from the tables; None if a locked file excludes them."""
         return None if self._settings.locks_files else self._record
 
     def has_turn(self) -> bool:
-        """Return whether a standby may begin to write the tables; log for whom it waits, whenever that changes."""
+        """Return whether a standby may begin to write the tables; log each new process that it waits for."""
         if self._record is not None and self._record.state != "held":
             self._wait_for(self._record.holder)
             return False
@@ -83,7 +83,7 @@ def process_locks(settings: Settings, jobs: Sequence[str], *, stands_by: bool = 
     Args:
         settings: settings of the deployment.
         jobs: ``coordinate`` for its checkpoint, ``record`` for the tables.
-        stands_by: whether `record` waits for its turn, later: see `ProcessLocks.has_turn`.
+        stands_by: whether `record` waits for its turn later: see `ProcessLocks.has_turn`.
 
     Raises:
         Locked: another process has a lock; the message names it.
@@ -127,7 +127,7 @@ def _take(lease: ProcessLease, lease_ms: int, what: str) -> None:
     """Wait for a lease until its holder must have renewed it.
 
     Raises:
-        Locked: its holder works; the message names it.
+        Locked: its holder is active; the message names it.
     """
     if not lease.wait(0.5):
         log.info("waiting for the lease %r, which expires %g s after its holder ended", lease.name, lease_ms / 1_000)

@@ -32,7 +32,8 @@ class Status(Struct):
     """Time at which this status was written; epoch ms, by this machine's clock."""
     queries: dict[str, QueryStatus]
     failures: int = 0
-    """Events since the start that made the machine itself fail; they are rejected with the rule `internal`."""
+    """Number of events since the start for which the state machine itself failed; they are rejected with the rule
+    `internal`."""
     states: dict[str, int] = {}
     """Shard, like ``groups-3`` -> bytes of its state; only shards that had a batch since the start."""
     marks: dict[str, tuple[int, int]] = {}
@@ -40,11 +41,11 @@ class Status(Struct):
     shard_levels: dict[str, int] = {}
     """Shard -> its feature level; only shards that had a batch since the start."""
     newest_level: int = feature_levels.FIRST
-    """Newest feature level that the process knows; a process of release 0.1 does not write it."""
+    """Newest feature level that the process supports; a process of release 0.1 does not write it."""
     fingerprints: list[str] = []
     """Fingerprints of the keys in the process's key file."""
     decides: bool = True
-    """Whether the process runs the machines; False for `run --only record`."""
+    """Whether the process runs the state machines; False for `run --only record`."""
 
     @property
     def is_alive(self) -> bool:
@@ -74,7 +75,7 @@ def read_status(folder: Path, replica: str | None = None) -> Status | None:
 
     Args:
         folder: the work folder.
-        replica: name of the coordinator, empty for the only one; None: the one that wrote last.
+        replica: name of the coordinator, empty for the only one; None: the coordinator that wrote last.
     """
     files = (folder / FILE, *folder.glob("run@*.json")) if replica is None else (folder / _name(replica),)
     found = [status for file in files if (status := _read(file)) is not None]
@@ -89,7 +90,7 @@ def running(folder: Path) -> dict[str, Status]:
 
 
 def name_of(replica: str, status: Status) -> str:
-    """Return what people call a coordinator of a work folder; the replica is empty for the only one."""
+    """Return the name of a coordinator of a work folder for people; `replica` is empty for the only one."""
     name = f"the replica {replica!r}" if replica else "`wakeroll run`"
     return f"{name} (process {status.pid})"
 

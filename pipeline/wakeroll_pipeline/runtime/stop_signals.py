@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first one ends a service in good order with exit code 0, a second one ends it at once.
+"""SIGTERM and SIGINT: the first one ends a service cleanly with exit code 0, and a second one ends it at once.
 
 This holds from the first line of `wakeroll_pipeline.cli.main`; a signal to the interpreter before that has its usual
 effect.
@@ -17,20 +17,23 @@ from typing import NoReturn
 log = logging.getLogger("wakeroll")
 
 SERVICES = frozenset({"run", "observe", "tap", "serve", "up", "wake", "watch-kafka"})
-"""Commands that run until they are stopped.  They exit with 0 then, because nothing failed; a service manager takes
-another code for a failure.  `demo` has an end of its own: with 130, Ctrl-C tells a script that it was not reached."""
+"""Commands that run until they are stopped. They exit with 0 then, because a service manager treats any other code as a
+failure. `demo` has an end of its own: after Ctrl-C, it exits with 130, which shows a script that the end was not
+reached."""
 
 _BOTH = (signal.SIGTERM, signal.SIGINT)
 
 AGAIN_S = 1.0
-"""A signal that follows sooner (s) belongs to the same request: `timeout` sends it to the process and to its group."""
+"""A second signal within this time (s) belongs to the same request: `timeout` sends it to the process and to its
+group."""
 
 RELEASE_S = 5.0
-"""Longest time (s) for releasing leases while the process ends during its start; they expire by themselves too."""
+"""Longest time for the release of leases when the process ends during its start (s); leases also expire by
+themselves."""
 
 
 def exit_on_signals(interrupted: int = 0) -> None:
-    """End this process at once on SIGTERM or SIGINT: nothing has begun that must be finished or undone.
+    """End this process at once on SIGTERM or SIGINT, because no work has begun that must be finished or undone.
 
     Args:
         interrupted: exit code after SIGINT; it is 0 after SIGTERM.
@@ -44,14 +47,15 @@ class StopSignals:
     """The handler of SIGTERM and SIGINT of a service, in the main thread.
 
     While the service starts, a signal calls `release` and ends the process with code 0. After `finish`, a signal sets
-    `asked`, and the service finishes its work in progress first. A second signal, more than a second later, ends the
+    `asked`, and the service first finishes its work in progress. A second signal, more than a second later, ends the
     process at once with 128 plus the number of the signal; work in progress is then cut.
 
-    A thread of its own receives the signals. Python calls a handler between two steps of the main thread: that may be
-    late, while this waits in a call of a library, or in one that began just after the signal had come.
+    A separate thread receives the signals. Python calls a handler only between two steps of the main thread. The call
+    may be late if the main thread waits in a call of a library, or begins one just after the signal has arrived.
 
-    The end during the start raises no exception: it would pass through Spark's launcher, which then deletes a file that
-    its JVM needs, and the JVM would never end. Without an exception, it ends when its input is closed.
+    The end during the start raises no exception, which would pass through Spark's launcher. The launcher would then
+    delete a file that its JVM needs, and the JVM would never end. Without an exception, the JVM ends when its input is
+    closed.
     """
 
     def __init__(self, *, is_starting: bool = False, at_once: Callable[[int], NoReturn] | None = None) -> None:
@@ -59,14 +63,14 @@ class StopSignals:
 
         Args:
             is_starting: whether a signal ends the process until `finish` is called.
-            at_once: what a second signal calls, with its number, in the main thread, which it interrupts; by default
+            at_once: function that a second signal calls with its number, by interrupting the main thread; by default,
                 the process ends.
         """
         self.asked = threading.Event()
         self.number = 0
         """Number of the first signal; 0 before it."""
         self.release: Callable[[], object] = _nothing
-        """Releases what the process holds, such as leases; called by another thread, for 5 s at most."""
+        """Releases resources of the process, such as leases; called by another thread, for 5 s at most."""
         self._is_starting = is_starting
         self._at_once = at_once
         self._handled_s: float | None = None
@@ -88,7 +92,7 @@ class StopSignals:
         self._is_starting = False
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        """Do what only the main thread can do."""
+        """Do the work that only the main thread can do."""
         while self._is_starting:  # it goes no further, and the process ends
             signal.pause()
         if self._handled_s is None:
@@ -126,7 +130,7 @@ def _numbers(received: int) -> Iterator[int]:
 
 
 def _hold() -> None:
-    """Before a fork: a signal for the child would be written into the pipe of this process."""
+    """Hold signals before a fork, because a signal for the child would be written into the pipe of this process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _BOTH)
 
 
@@ -135,9 +139,9 @@ def _let_go() -> None:
 
 
 def _forget() -> None:
-    """Let signals end a process that this one has forked: the service is not its own.
+    """Restore the default effect of signals in a forked process, which is not the service.
 
-    An exception of SIGINT, as Python has it, would be lost if the signal were waiting here already.
+    Python's exception for SIGINT would be lost if the signal had arrived already.
     """
     signal.set_wakeup_fd(-1)
     for number in _BOTH:
@@ -151,7 +155,7 @@ def _exit(number: int) -> NoReturn:
 
 
 def _ignore() -> None:
-    """Ignore signals at the very end: Python restores their default effect, which would change the exit code."""
+    """Ignore signals at the very end, where Python restores their default effect, which would change the exit code."""
     for number in _BOTH:
         signal.signal(number, signal.SIG_IGN)
 

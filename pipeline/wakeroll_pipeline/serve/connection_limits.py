@@ -1,4 +1,4 @@
-"""Limits of the page's connections: clients that send nothing must not use up what a process may open.
+"""Limits of the page's connections, so that clients without requests do not use up the process's file descriptors.
 
 uvicorn limits requests, not connections. A connection costs a file descriptor as soon as it is accepted, also if its
 client never sends a request.
@@ -12,22 +12,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_S = 10.0
 """Longest time from the connection, or from the last answer, to the end of the next request's head (s)."""
 AT_ONCE = 32
-"""Connections that are accepted before the first of them is looked at: asyncio accepts as many in a row as may wait."""
+"""Number of connections that may be accepted before the first one is handled: asyncio accepts all waiting ones in a
+row."""
 MAX_CONNECTIONS = 512
-"""Connections at once; fewer if this process may open fewer than twice as many files."""
+"""Maximum number of connections at once; less if this process may open fewer than twice as many files."""
 
 
 def most_connections() -> int:
-    """Return how many connections this process may have: half of its file descriptors, for it needs others too."""
+    """Return the maximum number of connections of this process: half of its file descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(min(MAX_CONNECTIONS, soft // 2), 1)
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection. If there are too many, the one that waits for a request for the longest time is closed."""
+    """A connection. If there are too many, the one that has waited longest for a request is closed."""
 
     def connection_made(self, transport: Any) -> None:
-        """Take a new connection, and make room for it."""
+        """Register a new connection, and make room for it."""
         super().connection_made(transport)
         self._await_head()
         if len(self.connections) > most_connections():
@@ -41,7 +42,7 @@ class LimitedProtocol(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def on_response_complete(self) -> None:
-        """Await the next request of this connection."""
+        """Begin to wait for the next request of this connection."""
         super().on_response_complete()
         self._await_head()
 
@@ -55,6 +56,6 @@ class LimitedProtocol(H11Protocol):
         self.loop.call_at(self.idle_since_s + HEAD_S, self._check, self.idle_since_s)
 
     def _check(self, since_s: float) -> None:
-        """Close the connection if nothing has arrived since then, or only a part of a head."""
+        """Close the connection if no complete head of a request has arrived since."""
         if self.is_idle and since_s == self.idle_since_s and not self.transport.is_closing():
             self.give_up()

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, structs
+from msgspec import Struct
 from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.verdicts import KINDS, Kind
 from wakeroll_pipeline.live.view_structs import Health
 from wakeroll_pipeline.metrics import health as process_health
@@ -20,11 +21,10 @@ from wakeroll_pipeline.serve.access.refusal import Refused
 from wakeroll_pipeline.serve.event_stream import Streams, events
 from wakeroll_pipeline.serve.page_builder import json_answer
 from wakeroll_pipeline.serve.page_queries import GroupsQuery
-from wakeroll_pipeline.serve.page_regions import Regions
+from wakeroll_pipeline.serve.page_regions import Regions, Stamp, stamp_of
 from wakeroll_pipeline.serve.site import process_routes, site_app
 from wakeroll_pipeline.serve.site_paths import base_of
 from wakeroll_pipeline.serve.templating import environment
-from wakeroll_pipeline.serve.view_source import Stamp, ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 
 
@@ -36,9 +36,9 @@ class DeploymentRow(Struct, frozen=True, kw_only=True):
     groups: int
     members: int
     attention: int
-    """Groups whose verdict is neither healthy nor empty."""
+    """Number of groups whose verdict is neither healthy nor empty."""
     verdicts: dict[Kind, int]
-    """Verdict -> number of groups that have it; the most urgent one first."""
+    """Verdict -> number of groups with it; the most urgent verdict first."""
 
 
 class DeploymentsAnswer(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class DeploymentsPage:
             pages: name of a deployment -> its page, which uses the same `gate` and `streams`.
             registry: the metrics of ``/metrics``.
             hosts: names in the header `Host` that are answered; see `site_app`.
-            gate: knows the users; None: the page has no login.
+            gate: identifies the users; None: the page has no login.
             health: reports of the threads of all deployments.
             streams: the open streams of all pages.
         """
@@ -105,31 +105,30 @@ class DeploymentsPage:
 
     async def list_json(self, _request: Request) -> Response:
         """Return the list of deployments as JSON."""
-        return json_answer(DeploymentsAnswer(deployments=[_row(name, self._source(name)) for name in self._pages]))
+        return json_answer(DeploymentsAnswer(deployments=[_row(name, self._model(name)) for name in self._pages]))
 
     def readiness(self) -> process_health.Answer:
-        """Return whether any deployment can be shown, and the state of each: one that is away hides no other one."""
+        """Return whether any deployment can be shown, and the state of each; an unreachable one hides no other."""
         answers = {name: page.readiness() for name, page in self._pages.items()}
         is_ready = any(one.ok for one in answers.values())
         states = [f"{name}: {'; '.join(one.reason.splitlines())}" for name, one in answers.items()]
         return process_health.Answer(is_ready, "\n".join(["ready" if is_ready else "no deployment is ready", *states]))
 
-    def _source(self, name: str) -> ViewSource:
-        return self._pages[name].source
+    def _model(self, name: str) -> LiveModel:
+        return self._pages[name].source.model
 
     def _list(self) -> list[DeploymentRow]:
-        """Return the rows; one whose deployment has not changed is kept."""
+        """Return the rows; a row is reused if its deployment has not changed."""
         for name in self._pages:
-            source = self._source(name)
-            health = source.health()
-            stamp = source.groups_stamp(), structs.replace(health, as_of_ms=0, tick_age_ms={})
+            model = self._model(name)
+            stamp = stamp_of(model)
             if name not in self._rows or self._rows[name][0] != stamp:
-                self._rows[name] = stamp, _row(name, source)
+                self._rows[name] = stamp, _row(name, model)
         return [row for _, row in self._rows.values()]
 
     def _health(self) -> Health:
         """Return the health of all deployments together."""
-        every = [self._source(name).health() for name in self._pages]
+        every = [self._model(name).health() for name in self._pages]
         worst = max(every, key=lambda one: (one.state == "stale", one.state == "starting"))
         return Health(source="live", state=worst.state, as_of_ms=max(one.as_of_ms for one in every))
 
@@ -159,8 +158,8 @@ class DeploymentsPage:
         return self._render(request, "refused.html", status, reason=str(error), further="")
 
 
-def _row(name: str, source: ViewSource) -> DeploymentRow:
-    view = source.groups()
+def _row(name: str, model: LiveModel) -> DeploymentRow:
+    view = model.groups_view()
     counts = Counter(one.verdict for one in view.groups)
     return DeploymentRow(
         name=name,

@@ -1,6 +1,7 @@
-"""Server-sent events: each open page receives the regions that changed, the newest state only.
+"""Server-sent events: each open page receives the regions that changed, in their newest state only.
 
-A connection renders when it may send, so a slow reader has no backlog: it skips states, and never slows other readers.
+A connection renders only when it can send, so a slow reader has no backlog: it skips states, and does not slow other
+readers.
 """
 
 import asyncio
@@ -15,37 +16,37 @@ from wakeroll_pipeline.serve.access.gate import Gate
 from wakeroll_pipeline.serve.page_regions import PageRegions, Regions
 
 EVERY_S = 1.0
-"""Shortest time between two events of a connection (s)."""
+"""Minimum time between two events of a connection (s)."""
 PULSE_S = 5.0
-"""An event is sent at least this often (s), so that a browser notices a connection that is gone."""
+"""Longest time between two events (s), so that a browser detects a lost connection."""
 RETRY_MS = 2_000
-"""After this time a browser connects again (ms)."""
+"""Time after which a browser connects again (ms)."""
 MOST_STREAMS = 1_000
-"""Open streams; more are refused."""
+"""Maximum number of open streams; more are refused."""
 
 
 GONE = b"event: gone\ndata: {}\n\n"
-"""The page does not exist any more: the browser loads it again, and shows the reason."""
+"""Event for a page that does not exist any more: the browser loads the page again, which shows the reason."""
 _WORKING = b"event: working\ndata: {}\n\n"
-"""The state is being rebuilt; the connection is alive."""
+"""Event while the state is being rebuilt, so that the connection stays open."""
 
 
 class Streams:
     """The open streams of all pages of this process."""
 
     def __init__(self, gate: Gate | None) -> None:
-        """Begin without any; `gate` knows the users, None: the page has no login."""
+        """Begin without streams; `gate` identifies the users; None: the page has no login."""
         self._gate = gate
         self._open = 0
         self.stopping = asyncio.Event()
         """Ends all streams when it is set."""
 
     def may_read(self, request: Request) -> bool:
-        """Return whether the sender of a request may still read: a session may end while a stream is open."""
+        """Return whether the user of a request may still read, because a session may end while a stream is open."""
         return self._gate is None or not self._gate.options.require_login or self._gate.visitor(request) is not None
 
     def answer(self, begin: Callable[[], AsyncIterator[bytes]]) -> Response:
-        """Return the answer that streams events; `begin` is called when its reader can receive them."""
+        """Return a response that streams events; `begin` is called when its reader can receive them."""
         if self._open >= MOST_STREAMS:
             return PlainTextResponse(f"{MOST_STREAMS} pages are open already\n", status_code=503)
 
@@ -64,7 +65,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of one event."""
 
     now_ms: int
-    """Log time of the newest record (epoch ms): ages are counted from here."""
+    """Log time of the newest record (epoch ms), from which ages are counted."""
     state: str
     """State of the health, such as ``live``."""
     regions: dict[str, str]
@@ -78,7 +79,7 @@ async def events_when_ready(
 ) -> AsyncIterator[bytes]:
     """Yield the events of one page when its views are ready; a state of the past may have to be rebuilt.
 
-    When the browser closes the connection before, the views are cancelled.
+    If the browser closes the connection earlier, the preparation of the views is cancelled.
     """
     preparing = asyncio.ensure_future(views)
     try:
@@ -105,7 +106,7 @@ async def events(
     """Yield the events of one page: first all of its regions, then those that changed.
 
     Args:
-        regions: renders the page's regions; None if it does not exist any more.
+        regions: renders the page's regions; returns None if the page does not exist any more.
         now: returns the log time and the state.
         stopping: ends the stream when it is set.
     """

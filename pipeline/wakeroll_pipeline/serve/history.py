@@ -1,4 +1,4 @@
-"""The past: states at earlier moments, and questions to the ledger, answered in threads beside the event loop."""
+"""The past: states at earlier moments, and queries of the ledger, computed in threads beside the event loop."""
 
 import asyncio
 import threading
@@ -17,39 +17,39 @@ from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
 from wakeroll_pipeline.ledger.period import Period
 from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger, refuse_outside
 from wakeroll_pipeline.live.ledger_reader import model_of
+from wakeroll_pipeline.live.live_model import ViewSource
 from wakeroll_pipeline.serve.access.refusal import NoAnswer
 from wakeroll_pipeline.serve.page_regions import PageRegions
 from wakeroll_pipeline.serve.page_threads import WorkerThreads
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.storage.place import Folder
 
 MOST_MOMENTS = 6
-"""Moments that are kept; one of 1,000 groups with 100 queues each has some 100 MB."""
+"""Maximum number of moments that are kept; one with 1,000 groups of 100 queues each has some 100 MB."""
 
 SETTLED_MS = 60_000
-"""Records of all shards are archived when a record that is so much later is (ms): a batch takes seconds."""
+"""All records up to a moment are archived when a record that is later by this time is archived (ms), because a batch
+takes seconds."""
 
 _Answer = TypeVar("_Answer")
 
 
 class Extent(Struct, frozen=True, kw_only=True):
-    """The period of which the past can be shown."""
+    """The period of the past that can be shown."""
 
     first_ms: int | None = None
     """Log time of the first archived record (epoch ms); None if nothing is archived."""
     last_ms: int | None = None
     reason: str = ""
-    """Why nothing is available; empty if something is."""
+    """Reason why the past is not available; empty if it is."""
 
 
 class Moment(Struct, frozen=True, kw_only=True):
     """The state of all groups at an earlier moment, and the pages that show it."""
 
     at_ms: int
-    source: ViewSource
     regions: PageRegions
     last_ms: int
-    """Log time of the last archived record when it was rebuilt (epoch ms)."""
+    """Log time of the last archived record when the moment was rebuilt (epoch ms)."""
 
     def is_valid(self, extent: Extent) -> bool:
         """Return whether no record of the moment can have been archived since."""
@@ -57,7 +57,7 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 class _Abandoned(Exception):
-    """Nobody waits for this moment any more."""
+    """No caller waits for this moment any more."""
 
 
 class _Job:
@@ -70,7 +70,7 @@ class _Job:
 
 
 class History:
-    """Answers questions about the past. Its coroutines belong to one event loop; the work is done in threads."""
+    """Answers queries about the past. Its coroutines belong to one event loop; the work is done in threads."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class History:
             warehouse: folder of the tables.
             topics: names of the control topics.
             partitions: number of partitions of each.
-            deployment: its name, if the site shows several.
-            most_moments: how many moments are kept.
+            deployment: name of the deployment, if the site shows several.
+            most_moments: maximum number of moments that are kept.
         """
         self._deployment = deployment
         self._most_moments = most_moments
@@ -114,10 +114,10 @@ class History:
         self._ledger.close()
 
     async def ask(self, question: Callable[[DuckLedger], _Answer], only: Table | None = None) -> _Answer:
-        """Return the answer of the ledger to a question.
+        """Run a query on the ledger in a thread, and return its result.
 
         Args:
-            question: asks the ledger.
+            question: function that queries the ledger.
             only: as for `SharedLedger.cursor`.
 
         Raises:
@@ -134,7 +134,7 @@ class History:
         return await self.workers.run(answer)
 
     async def extent(self) -> Extent:
-        """Return the period that is archived; without tables, the reason. The answer may be some seconds old.
+        """Return the archived period or, without tables, the reason. The answer may be some seconds old.
 
         Every page needs it, so it does not wait for a worker.
         """
@@ -197,7 +197,7 @@ class History:
     async def _rebuilt(self, at_ms: int, last_ms: int, job: _Job) -> Moment:
         source = await self.workers.run(lambda: self._rebuild(at_ms, job))
         regions = PageRegions(source, str(EpochMs(at_ms)), deployment=self._deployment)
-        moment = Moment(at_ms=at_ms, source=source, regions=regions, last_ms=last_ms)
+        moment = Moment(at_ms=at_ms, regions=regions, last_ms=last_ms)
         self._moments[at_ms] = moment
         if len(self._moments) > self._most_moments:
             self._moments.popitem(last=False)
@@ -205,10 +205,10 @@ class History:
 
     def _rebuild(self, at_ms: int, job: _Job) -> ViewSource:
         def go_on() -> None:
-            """Return if anybody still waits.
+            """Return if a caller still waits.
 
             Raises:
-                _Abandoned: nobody does.
+                _Abandoned: no caller waits.
             """
             if job.is_abandoned.is_set():
                 raise _Abandoned

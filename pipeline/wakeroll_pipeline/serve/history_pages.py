@@ -1,4 +1,4 @@
-"""The pages and JSON endpoints of questions: what happened, why a queue has its owner, and what a change would do."""
+"""The pages and JSON endpoints of the past and of predictions: events, explanations of owners, and what-if."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -27,7 +27,7 @@ from wakeroll_pipeline.serve.what_if_query import WhatIfQuery, strategy_names, t
 
 
 class HappenedPage(Happened, frozen=True, kw_only=True):
-    """A page of the answer to what happened in a period."""
+    """A page of the events of a period."""
 
     page: int
 
@@ -42,7 +42,7 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to why a queue has its owner."""
+    """The explanation of the owner of a queue."""
 
     group_id: str
     queue: str
@@ -51,11 +51,11 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[StepRow]
     """Oldest first by offset."""
     missing: Sequence[str] = ()
-    """Decisions and records that are lost on record, and may have been about the queue, as phrases."""
+    """Phrases about decisions and records that are recorded as lost, and may have been about the queue."""
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to what a change would do."""
+    """The predicted effects of changes."""
 
     at_ms: int
     answers: dict[str, Prediction]
@@ -63,10 +63,10 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPages:
-    """The handlers of the questions."""
+    """The handlers of these pages and endpoints."""
 
     def __init__(self, pages: PageBuilder) -> None:
-        """Answer with pages of this builder."""
+        """Use the pages of this builder."""
         self._pages = pages
         self.routes = [
             Route("/happened", self.happened_page),
@@ -81,13 +81,13 @@ class HistoryPages:
         ]
 
     async def extent_json(self, _request: Request) -> Response:
-        """Return the period of which the past can be shown."""
+        """Return the period of the past that can be shown."""
         return json_answer(await self._pages.past().extent())
 
     # --- what happened ---
 
     async def happened_page(self, request: Request) -> Response:
-        """Return the page of what happened between two moments."""
+        """Return the page of the events between two moments."""
         found = await self._happened(request)
         total = found.happened.total
         shown = Slice(rows=found.happened.events, total=total, page=found.page, pages=max(1, -(-total // PER_PAGE)))
@@ -104,7 +104,7 @@ class HistoryPages:
         )
 
     async def happened_json(self, request: Request) -> Response:
-        """Return what happened between two moments."""
+        """Return the events between two moments."""
         return json_answer(await self._happened(request))
 
     async def _happened(self, request: Request) -> HappenedPage:
@@ -166,7 +166,7 @@ class HistoryPages:
         """Return the page with the prediction of a change, and the form."""
         views = await self._pages.views(request)
         group_id, query = request.path_params["group_id"], _what_if_query(request)
-        view = views.source.group(group_id)
+        view = views.model.group_view(group_id)
         if view is None:
             return await self._pages.missing(request, views, group_id)
         values = {
@@ -207,9 +207,9 @@ def _predicted(views: PageRegions, group_id: str, query: WhatIfQuery) -> WhatIf:
     Raises:
         NoAnswer: there is no such group, its state is not known, or the change cannot be played.
     """
-    shard = views.source.shard_of(group_id)
+    shard = views.model.shard_of(group_id)
     if shard is None:
-        if views.source.group(group_id) is None:
+        if views.model.group_view(group_id) is None:
             raise NoAnswer(f"there is no group {group_id!r}", 404)
         raise NoAnswer(not_known(group_id), 404 if views.at else 503)
     try:
@@ -230,7 +230,7 @@ def _happened(ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str, page:
     """Return a page of events.
 
     Raises:
-        NoAnswer: the tables do not hold the group.
+        NoAnswer: the tables do not have the group.
     """
     found = happened(ledger, from_ms, to_ms, group_id, limit=PER_PAGE, skip=(page - 1) * PER_PAGE)
     try:
@@ -244,7 +244,7 @@ def _explained(ledger: DuckLedger, group_id: str, queue: Queue, at_ms: int | Non
     """Return the explanation of an owner.
 
     Raises:
-        NoAnswer: the tables do not hold the group, or the queue never had an owner in it.
+        NoAnswer: the tables do not have the group, or the queue never had an owner in it.
     """
     try:
         return explain_nearby(ledger, group_id, queue, at_ms)
@@ -258,7 +258,7 @@ def _queue_of(views: PageRegions, group_id: str, text: str) -> Queue:
     Raises:
         NoAnswer: the text is not the name of a queue.
     """
-    view = views.source.group(group_id)
+    view = views.model.group_view(group_id)
     known = {} if view is None else {one.name: one.queue for one in view.queues}
     if text in known:
         return known[text]

@@ -11,14 +11,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from wakeroll_pipeline.live.live_model import ViewSource
 from wakeroll_pipeline.live.verdicts import KINDS
 from wakeroll_pipeline.live.view_structs import GroupSummary
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
-from wakeroll_pipeline.serve.view_source import ViewSource
 
 _CALM = ("learning", "empty", "healthy")
 _URGENCY = {kind: len(KINDS) if kind in _CALM else place for place, kind in enumerate(KINDS)}
-"""Verdict -> its place; whatever needs nobody comes last."""
+"""Verdict -> its rank; verdicts that need no attention come last."""
 
 
 class LiveMetrics(Collector):
@@ -31,7 +31,7 @@ class LiveMetrics(Collector):
             source: the state of all groups.
             registry: receives the gauges.
             choice: the groups that have series of their own; they are ranked at each scrape.
-            most_queues: how many queues have series of their own; those of the most important groups.
+            most_queues: maximum number of queues with series of their own: those of the most important groups.
         """
         self._source = source
         self._choice = choice
@@ -44,7 +44,7 @@ class LiveMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all gauges."""
-        view = self._source.groups()
+        view = self._source.model.groups_view()
         ranked = sorted(view.groups, key=self._importance)
         chosen = self._choice.rank(one.group_id for one in ranked)
         shown = [one for one in ranked if one.group_id in chosen]
@@ -67,7 +67,7 @@ class LiveMetrics(Collector):
         )
 
     def _importance(self, group: GroupSummary) -> tuple[int, bool, bool, bool, bool, str]:
-        """Return the key by which groups are sorted, the most important one first.
+        """Return the sort key of groups, the most important one first.
 
         Groups with a problem come before others; those with members, queues and lag before those without. Among equals,
         a group that has series keeps them.
@@ -146,7 +146,7 @@ def _of_groups(groups: list[GroupSummary], now_ms: int) -> Iterator[Metric]:
 
 
 def _of_verdicts(groups: list[GroupSummary]) -> Metric:
-    """Return how many groups have each verdict: all groups count, also those without series of their own."""
+    """Return the number of groups with each verdict, including groups without series of their own."""
     counts = Counter(one.verdict for one in groups)
     found = GaugeMetricFamily("wakeroll_groups_by_verdict", "Groups that have a verdict.", labels=["verdict"])
     for kind in KINDS:
@@ -168,7 +168,7 @@ class DeploymentMetrics(Collector):
 
         Args:
             registry: receives the metrics.
-            process: the metrics of the whole process, which get no label.
+            process: the metrics of the whole process, which have no label.
             deployments: name of a deployment -> its metrics.
         """
         self._process = process

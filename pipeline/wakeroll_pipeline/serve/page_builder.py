@@ -1,4 +1,4 @@
-"""Whole pages: the views of the moment that a request names, the bar with the time, and the sentence of an error."""
+"""Whole pages: the views of the moment in a request, the time bar, and the texts of errors."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,16 +17,16 @@ from wakeroll_pipeline.serve.page_threads import WorkerThreads
 from wakeroll_pipeline.serve.site_paths import own_path
 
 _STEPS = 3_600
-"""Steps of the slider, if the archived log has more seconds."""
+"""Maximum number of steps of the slider, if the archived log has more seconds."""
 _NO_TABLES = "this server reads no tables"
 
 
 class TimeBar(msgspec.Struct, frozen=True, kw_only=True):
-    """The bar with which a reader chooses a moment."""
+    """The bar by which a reader chooses a moment."""
 
     extent: Extent
     at: str
-    """The shown moment, as in the address; empty for the present."""
+    """The shown moment, in the form of the address; empty for the present."""
     path: str
     """Address of the page, without parameters."""
     others: Sequence[tuple[str, str]]
@@ -55,7 +55,7 @@ class PageBuilder:
         self.workers = WorkerThreads() if history is None else history.workers
 
     async def views(self, request: Request) -> PageRegions:
-        """Return the views of the moment that a request names by `at`, or of the present.
+        """Return the views of the moment in the parameter `at` of a request, or of the present.
 
         Raises:
             NoAnswer: the moment is not a time, or not in the archived log; or there are no tables.
@@ -82,12 +82,12 @@ class PageBuilder:
         extent = Extent(reason=_NO_TABLES) if self.history is None else await self.history.extent()
         others = [(name, value) for name, value in request.query_params.multi_items() if name not in ("at", "page")]
         bar = TimeBar(extent=extent, at=views.at, path=request.url.path, others=others)
-        html = views.page(template, health=views.source.health(), bar=bar, frame=self._frame(request), **values)
+        html = views.page(template, health=views.model.health(), bar=bar, frame=self._frame(request), **values)
         return HTMLResponse(html, status_code=status)
 
     def plain_page(self, request: Request, template: str, status: int = 200, /, **values: object) -> HTMLResponse:
         """Return a page of the present without the bar, such as a form."""
-        health = self.present.source.health()
+        health = self.present.model.health()
         return HTMLResponse(self.present.page(template, health=health, frame=self._frame(request), **values), status)
 
     async def missing(self, request: Request, views: PageRegions, group_id: str) -> Response:

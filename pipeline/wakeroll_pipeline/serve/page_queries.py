@@ -1,4 +1,4 @@
-"""The queries of pages: search, filter, order and page number, as the address of a page has them."""
+"""The queries of pages: search, filter, order and page number, from the address of a page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -10,7 +10,7 @@ from wakeroll_pipeline.live.verdicts import KINDS
 from wakeroll_pipeline.live.view_structs import GroupSummary, MemberRow, QueueRow
 
 PER_PAGE = 100
-"""Rows of a table; a browser updates as many in 10 ms."""
+"""Maximum number of rows of a table on a page; a browser updates this many in 10 ms."""
 _NEVER = 2**62
 
 Sort = Literal["verdict", "name", "members", "queues", "lag", "wait", "rebalanced"]
@@ -51,7 +51,7 @@ class Slice(Struct, Generic[_One], frozen=True, kw_only=True):
 
 
 def slice_of(rows: Sequence[_One], page: int) -> Slice[_One]:
-    """Return one page of rows; the nearest one if there is no such page."""
+    """Return one page of rows; the nearest page if there is no such page."""
     pages = max(1, -(-len(rows) // PER_PAGE))
     page = min(max(page, 1), pages)
     return Slice(rows=rows[(page - 1) * PER_PAGE : page * PER_PAGE], total=len(rows), page=page, pages=pages)
@@ -75,7 +75,7 @@ class GroupsQuery(_Query, frozen=True, kw_only=True, omit_defaults=True):
     """The query of the list of groups."""
 
     q: str = ""
-    """Text that the name, a topic or the reason contains, in any case."""
+    """Text to search for in the name, the topics and the reason, in any case."""
     verdict: str = ""
     """A verdict, or ``attention`` for all except healthy and empty groups; empty for all groups."""
     sort: Sort = "verdict"
@@ -99,7 +99,7 @@ class GroupsQuery(_Query, frozen=True, kw_only=True, omit_defaults=True):
         return sorted(by_name, key=_KEYS[self.sort], reverse=self.reverse)
 
     def sorted_by(self, sort: Sort) -> dict[str, str]:
-        """Return the parameters that sort by a column; a second time, the other way round."""
+        """Return the parameters that sort by a column; if it is sorted by it already, in reverse order."""
         return self.params(sort=sort, reverse=self.sort == sort and not self.reverse, page=1)
 
     def direction(self, sort: Sort) -> str:
@@ -118,7 +118,7 @@ class TopicRow(Struct, frozen=True, kw_only=True):
 
     @property
     def members(self) -> int:
-        """Number of members of these groups, whatever else they read."""
+        """Number of members of these groups."""
         return sum(one.members for one in self.groups)
 
 
@@ -126,7 +126,7 @@ class TopicsQuery(_Query, frozen=True, kw_only=True, omit_defaults=True):
     """The query of the list of topics."""
 
     q: str = ""
-    """Text that the name of the topic contains, in any case."""
+    """Text to search for in the name of the topic, in any case."""
     page: int = 1
 
     def rows(self, groups: Sequence[GroupSummary]) -> list[TopicRow]:
@@ -143,7 +143,7 @@ class GroupQuery(_Query, frozen=True, kw_only=True, omit_defaults=True):
     """The query of the page of one group."""
 
     q: str = ""
-    """Text that a queue's name, or one of its clients, contains; members are filtered by it too."""
+    """Text to search for in the names of queues and of their clients; members are filtered by it too."""
     page: int = 1
     """Page of the queues."""
     members: int = 1

@@ -6,21 +6,23 @@ from collections.abc import Callable, Mapping
 from msgspec import structs
 
 from wakeroll_model.strategies import pinned
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.live.verdicts import KINDS
-from wakeroll_pipeline.live.view_structs import Health
+from wakeroll_pipeline.live.view_structs import GroupsView, GroupView
 from wakeroll_pipeline.serve.page_queries import GroupQuery, GroupsQuery, TopicsQuery, slice_of
 from wakeroll_pipeline.serve.templating import environment
-from wakeroll_pipeline.serve.view_source import Stamp, ViewSource
 from wakeroll_pipeline.serve.what_if_query import WhatIfQuery, strategy_names
 
 MOST_CACHED = 256
-"""Rendered pages that are kept; each has about 60 kB."""
+"""Maximum number of rendered pages that are kept; each has about 60 kB."""
 MOST_COLUMNS = 20
-"""With more members, the matrix would be too wide; the table of queues names owners instead."""
+"""Maximum number of members in the matrix, which would be too wide with more; then the table of queues names owners."""
 
 Regions = Mapping[str, str]
 """Name of a region -> its HTML."""
 _Key = tuple[object, ...]
+Stamp = tuple[object, ...]
+"""Version of a view: the view does not change as long as its stamp stays equal."""
 
 TOPICS_REGIONS = ("status", "topics")
 GROUPS_REGIONS = ("status", "filters", "groups")
@@ -38,9 +40,9 @@ class PageRegions:
 
         Args:
             source: the views.
-            at: the moment of the views, as every link has it; empty for the present.
-            may_change: whether the views offer changes; the pages behind them ask who the reader is.
-            deployment: its name, if the site shows several; every link begins with it.
+            at: the moment of the views, as in every link; empty for the present.
+            may_change: whether the views offer changes; the pages of changes then identify the user.
+            deployment: name of the deployment, if the site shows several; every link begins with it.
         """
         self.source = source
         self.at = at
@@ -49,23 +51,29 @@ class PageRegions:
         self._environment = environment()
         self._cached: OrderedDict[_Key, tuple[Stamp, Regions]] = OrderedDict()
 
+    @property
+    def model(self) -> LiveModel:
+        """The current model."""
+        return self.source.model
+
     def groups(self, query: GroupsQuery) -> Regions:
         """Return the regions of the list of groups."""
-        health = self.source.health()
-        stamp = (self.source.groups_stamp(), _stamp_of(health))
-        return self._once(("groups", query), stamp, lambda: self._groups(query))
+        model = self.model
+        return self._once(("groups", query), stamp_of(model), lambda: self._groups(model.groups_view(), query))
 
     def topics(self, query: TopicsQuery) -> Regions:
         """Return the regions of the list of topics."""
-        health = self.source.health()
-        stamp = (self.source.groups_stamp(), _stamp_of(health))
-        return self._once(("topics", query), stamp, lambda: self._topics(query))
+        model = self.model
+        return self._once(("topics", query), stamp_of(model), lambda: self._topics(model.groups_view(), query))
 
     def group(self, group_id: str, query: GroupQuery) -> Regions | None:
         """Return the regions of the page of a group; None if there is no such group."""
-        health = self.source.health()
-        stamp = (self.source.group_stamp(group_id), _stamp_of(health))
-        return self._once(("group", group_id, query), stamp, lambda: self._group(group_id, query)) or None
+        model = self.model
+        stamp = stamp_of(model, group_id)
+        return (
+            self._once(("group", group_id, query), stamp, lambda: self._group(model.group_view(group_id), query))
+            or None
+        )
 
     def page(self, name: str, **values: object) -> str:
         """Return a whole page by the name of its template."""
@@ -73,12 +81,12 @@ class PageRegions:
 
     def now(self) -> tuple[int, str]:
         """Return the log time of the views (epoch ms), and the state of their health."""
-        health = self.source.health()
+        health = self.model.health()
         return health.as_of_ms, health.state
 
     def parts(self, templates: Mapping[str, str], **values: object) -> Regions:
-        """Return regions that are not kept: name of a region -> its template."""
-        values["health"] = self.source.health()
+        """Render regions that are not kept; the argument is name of a region -> its template."""
+        values["health"] = self.model.health()
         return {name: self.page(template, **values) for name, template in templates.items()}
 
     def _once(self, key: _Key, stamp: Stamp, render: Callable[[], Regions]) -> Regions:
@@ -93,8 +101,7 @@ class PageRegions:
             self._cached.popitem(last=False)
         return regions
 
-    def _groups(self, query: GroupsQuery) -> Regions:
-        view = self.source.groups()
+    def _groups(self, view: GroupsView, query: GroupsQuery) -> Regions:
         matching = query.matching(view.groups)
         counts = Counter(one.verdict for one in matching)
         values = {
@@ -108,14 +115,12 @@ class PageRegions:
         }
         return self._render("groups", GROUPS_REGIONS, values)
 
-    def _topics(self, query: TopicsQuery) -> Regions:
-        view = self.source.groups()
+    def _topics(self, view: GroupsView, query: TopicsQuery) -> Regions:
         shown = slice_of(query.rows(view.groups), query.page)
         values = {"health": view.health, "query": query, "shown": shown, "known": len(view.groups)}
         return self._render("topics", TOPICS_REGIONS, values)
 
-    def _group(self, group_id: str, query: GroupQuery) -> Regions:
-        view = self.source.group(group_id)
+    def _group(self, view: GroupView | None, query: GroupQuery) -> Regions:
         if view is None:
             return {}
         queues = query.queues(view.queues)
@@ -146,6 +151,7 @@ class PageRegions:
         }
 
 
-def _stamp_of(health: Health) -> Health:
-    """Return the part of the health that pages show; ticks change it without a visible effect."""
-    return structs.replace(health, as_of_ms=0, tick_age_ms={})
+def stamp_of(model: LiveModel, group_id: str | None = None) -> Stamp:
+    """Return the stamp of a group, or of the list of groups; ticks change the health without a visible effect."""
+    version = model.list_version if group_id is None else model.group_version(group_id)
+    return id(model), version, structs.replace(model.health(), as_of_ms=0, tick_age_ms={})

@@ -14,21 +14,22 @@ from wakeroll_pipeline.serve.access.refusal import NoAnswer, Refused
 
 WORKERS = 2
 MOST_WAITING = 32
-"""Requests whose work waits or runs; more are refused, so that an impatient reader does not stop all others."""
+"""Maximum number of requests whose work waits or runs; more are refused, so that one reader with many requests does not
+block all others."""
 
 _Answer = TypeVar("_Answer")
 
 
 class DaemonThreads:
-    """Runs functions. Python joins the threads of its own executors at the exit, so these are not used."""
+    """Runs functions in daemon threads; those of Python's own executors would be joined at the exit."""
 
     def __init__(self, name: str, at_once: int, most: int) -> None:
         """Prepare.
 
         Args:
             name: name of the threads.
-            at_once: functions that run at the same time.
-            most: functions that run or wait; more are refused.
+            at_once: maximum number of functions that run at the same time.
+            most: maximum number of functions that run or wait; more are refused.
         """
         self._name = name
         self._most = most
@@ -70,12 +71,12 @@ class WorkerThreads:
     """A few threads, and a bounded queue of work for them. One event loop may use them."""
 
     def __init__(self) -> None:
-        """Prepare; threads are started when there is work."""
+        """Prepare; threads are started when they are needed."""
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="page-worker")
         self._waiting = 0
 
     async def run(self, work: Callable[[], _Answer]) -> _Answer:
-        """Do some work in a thread; if the caller is cancelled before the work begins, it is not done.
+        """Call a function in a thread; if the caller is cancelled before the call begins, it is not made.
 
         Raises:
             NoAnswer: too many requests wait already.

@@ -1,4 +1,4 @@
-"""The process of `wakeroll serve --deployment`: it follows several deployments, each in a thread of its own."""
+"""The process of `wakeroll serve --deployment`: it follows several deployments, each in a separate thread."""
 
 import logging
 import threading
@@ -17,7 +17,7 @@ from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.live.followed_brokers import followed_brokers
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
@@ -29,7 +29,6 @@ from wakeroll_pipeline.serve.deployments_page import DeploymentsPage
 from wakeroll_pipeline.serve.event_stream import Streams
 from wakeroll_pipeline.serve.history import MOST_MOMENTS
 from wakeroll_pipeline.serve.live_metrics import DeploymentMetrics, LiveMetrics
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_server import (
     PageServer,
     answer_requests,
@@ -44,20 +43,20 @@ from wakeroll_pipeline.storage.cause_trees import in_one_line
 log = logging.getLogger(__name__)
 
 AGAIN_S = 10.0
-"""Pause before a deployment is followed again that could not be followed (s)."""
+"""Pause before a failed deployment is followed again (s)."""
 _GOODBYE_S = 5.0
 """Longest wait for all deployments at the end (s)."""
 
 
 class FollowedDeployment(threading.Thread):
-    """Follows the brokers of one deployment. After an error it begins again, and reads keys and logins again."""
+    """Follows the brokers of one deployment. After an error, it begins again, and reads keys and logins again."""
 
     def __init__(self, deployment: str, settings: Settings, health: Health) -> None:
         """Prepare.
 
         Args:
-            deployment: its name.
-            settings: of the deployment.
+            deployment: name of the deployment.
+            settings: settings of the deployment.
             health: receives the rounds of its threads.
         """
         super().__init__(name=f"deployment {deployment}", daemon=True)
@@ -76,7 +75,7 @@ class FollowedDeployment(threading.Thread):
         self._failing_since_s: float | None = None
         self._stop_requested = threading.Event()
         self._ended = threading.Event()
-        """Ends the present attempt: the login is rejected, or `stop` was called."""
+        """Set to end the present attempt: the login is rejected, or `stop` was called."""
 
     def beat(self, loop: str) -> None:
         """Report that a thread of this deployment begins a round."""
@@ -122,7 +121,7 @@ class FollowedDeployment(threading.Thread):
                 ended.wait()
 
     def _failed(self, reason: str) -> None:
-        """Show why the deployment cannot be followed, beside its last known state."""
+        """Show why the deployment cannot be followed, in addition to its last known state."""
         self._trouble.began(f"cannot follow the deployment {self.deployment}: {reason}; retrying")
         if self._failing_since_s is None:
             self._failing_since_s = time.monotonic()
@@ -146,8 +145,8 @@ def serve_deployments(
         host: address to listen on.
         port: port to listen on; 0: one that the system chooses.
         ready: see `web_server.serve`.
-        access: who may read and change; None: everybody may read, and nobody may change.
-        notify: file with the rules of notifications; None: nobody is notified.
+        access: rights to read and to change; None: everybody may read, and changes are not possible.
+        notify: file with the rules of notifications; None: no notifications.
 
     Raises:
         InvalidUsage: the address cannot be used, or the settings of a deployment, the rules of access or those of
@@ -191,7 +190,7 @@ def serve_deployments(
 
 
 def check_deployments(named: Mapping[str, Settings], host: str, access: AccessOptions) -> None:
-    """Check the settings of all deployments, and the rules of access, before anything is connected.
+    """Check the settings of all deployments, and the rules of access, before any connection is opened.
 
     Raises:
         InvalidUsage: a file that the settings name cannot be read, the rules contradict each other, or two deployments
@@ -214,7 +213,7 @@ def check_deployments(named: Mapping[str, Settings], host: str, access: AccessOp
 
 
 def _end(followed: Sequence[FollowedDeployment]) -> None:
-    """End all threads at the same time; one whose broker does not answer delays the end by some seconds at most."""
+    """End all threads at the same time; a broker that does not answer delays the end by some seconds at most."""
     for one in followed:
         one.stop()
     until_s = time.monotonic() + _GOODBYE_S

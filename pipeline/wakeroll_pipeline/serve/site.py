@@ -31,7 +31,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Names of groups and clients come from records that anybody may append; they could contain a script."""
+"""Headers against scripts in names of groups and clients, which come from records that any client may append."""
 
 
 class SecurityHeaders:
@@ -80,10 +80,10 @@ def site_app(
     """Return an application with static files, security headers, checked names of hosts and, if required, a login.
 
     Args:
-        routes: of the pages.
-        hosts: names in the header `Host` that are answered; ``*`` for any.  A page on another site could otherwise
-            read this one by a name that it points to this address.
-        gate: knows the users; None: the page has no login.
+        routes: routes of the pages.
+        hosts: accepted names in the header `Host`; ``*`` for any. Otherwise a page on another site could read this one
+            through a host name that resolves to this address.
+        gate: identifies the users; None: the page has no login.
         handlers: exception or status -> its handler.
     """
     return Starlette(
@@ -114,7 +114,7 @@ def process_routes(registry: CollectorRegistry, health: Health, readiness: Calla
         return answered(health.liveness())
 
     async def readyz(_request: Request) -> Response:
-        """Return 200 when the log was read to its end, else 503; with the reason, and with what the page warns of."""
+        """Return 200 when the log was read to its end, else 503; with the reason and the warnings of the page."""
         return answered(readiness())
 
     def metrics(_request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Paths of the site: if it shows several deployments, those of a deployment begin with its name."""
+"""Paths of the site: if it shows several deployments, the paths of each begin with its name."""
 
 import re
 
@@ -7,7 +7,7 @@ DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def base_of(deployment: str) -> str:
-    """Return the beginning of the paths of a deployment; empty if the site shows no other one.
+    """Return the prefix of the paths of a deployment; empty if the site shows no other one.
 
     >>> base_of("prod"), base_of("")
     ('/deployments/prod', '')

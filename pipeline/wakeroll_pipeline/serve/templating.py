@@ -1,4 +1,4 @@
-"""The templates: every value is escaped, and times, numbers and addresses are written in one way."""
+"""The templates: every value is escaped, and times, numbers and addresses have the same format everywhere."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -23,7 +23,7 @@ from wakeroll_pipeline.serve.access.page_frame import Frame
 from wakeroll_pipeline.serve.site_paths import base_of
 
 OWNER_COLOURS = 8
-"""Colours of owners; with more clients, several share a colour, so each period has a name too."""
+"""Number of colours of owners; with more clients, several share a colour, so each period has a name too."""
 
 
 @cache
@@ -79,7 +79,7 @@ def link(path: str, **params: object) -> str:
 
 
 def link_to(path: str, params: Sequence[tuple[str, str]]) -> str:
-    """Return an address with parameters, of which several may have one name."""
+    """Return an address with parameters; a name may occur several times."""
     return quote(path) + (f"?{urlencode(params)}" if params else "")
 
 
@@ -109,7 +109,7 @@ def stopped(text: str) -> str:
 
 
 def colour(client_id: str, clients: dict[str, int]) -> str:
-    """Return the class of a client's colour: by its place among the members, else by its name."""
+    """Return the CSS class of a client's colour: by its place in `clients`, or by its name if it is not a member."""
     if not client_id:
         return "o-none"
     place = clients.get(client_id)
@@ -117,7 +117,7 @@ def colour(client_id: str, clients: dict[str, int]) -> str:
 
 
 def percent(value: float, whole: float) -> str:
-    """Return a share as a percentage with three digits, as SVG reads it."""
+    """Return a share as a percentage with three digits, for SVG."""
     return f"{100 * value / whole if whole else 0:.3f}%"
 
 
@@ -138,7 +138,7 @@ def spark(values: list[int] | list[tuple[int, int]], width: int = 80, height: in
 
 
 def lane_text(lane: LaneRow, as_of_ms: int) -> str:
-    """Return the owners of a lane as text, the newest one first, for those who cannot see it."""
+    """Return the owners of a lane as text, the newest one first, for screen readers."""
     return f"{lane.queue}: " + "; ".join(_period_text(one, as_of_ms) for one in reversed(lane.periods[-6:]))
 
 

@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.live.live_model import ViewSource
 from wakeroll_pipeline.live.verdicts import Kind
 from wakeroll_pipeline.live.view_structs import GroupSummary, Health
 from wakeroll_pipeline.metrics import health as process_health
@@ -35,10 +36,9 @@ from wakeroll_pipeline.serve.page_regions import PageRegions, Regions
 from wakeroll_pipeline.serve.site import process_routes, site_app
 from wakeroll_pipeline.serve.site_paths import base_of, own_path
 from wakeroll_pipeline.serve.templating import link
-from wakeroll_pipeline.serve.view_source import ViewSource
 
 _MOST_ROWS = 1_000
-"""Most groups in one answer of the JSON endpoint."""
+"""Maximum number of groups in one answer of the JSON endpoint."""
 
 
 class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,12 +88,13 @@ class WebApp:
         Args:
             source: the views of the present.
             registry: the metrics of ``/metrics``.
-            hosts: names in the header `Host` that are answered; see `site_app`.
-            history: answers questions about the past; None if there are no tables.
-            gate: knows the users; None: the page has no login.
-            work: carries out changes; None: the page changes nothing.
+            hosts: accepted names in the header `Host`; see `site_app`.
+            history: answers queries about the past; None if there are no tables.
+            gate: identifies the users; None: the page has no login.
+            work: carries out changes; None: the page offers no changes.
             health: reports of the threads that follow the brokers; None: there are none.
-            deployment: name of the deployment, if a site shows several: it has the login, the checks and the rest.
+            deployment: name of the deployment, if a site shows several; that site then has the login, the checks and
+                the metrics.
             streams: the open streams of that site.
         """
         self.source = source
@@ -217,7 +218,7 @@ class WebApp:
 
     async def groups_json(self, request: Request) -> Response:
         """Return the list of groups as JSON, by the parameters of the page; `limit` and `offset` select rows."""
-        query, view = groups_query(request.query_params), (await self._pages.views(request)).source.groups()
+        query, view = groups_query(request.query_params), (await self._pages.views(request)).model.groups_view()
         found = query.ordered(query.of_verdict(query.matching(view.groups)))
         limit = _whole(request.query_params, "limit", 100, _MOST_ROWS)
         offset = _whole(request.query_params, "offset", 0, 10_000_000)
@@ -225,7 +226,7 @@ class WebApp:
 
     async def topics_json(self, request: Request) -> Response:
         """Return the topics whose names contain a text, with the names and verdicts of their groups."""
-        query, view = topics_query(request.query_params), (await self._pages.views(request)).source.groups()
+        query, view = topics_query(request.query_params), (await self._pages.views(request)).model.groups_view()
         topics = [
             TopicAnswer(topic=row.topic, groups={one.group_id: one.verdict for one in row.groups})
             for row in query.rows(view.groups)
@@ -235,7 +236,7 @@ class WebApp:
     async def group_json(self, request: Request) -> Response:
         """Return one group as JSON."""
         group_id = request.path_params["group_id"]
-        view = (await self._pages.views(request)).source.group(group_id)
+        view = (await self._pages.views(request)).model.group_view(group_id)
         if view is None:
             return json_answer({"error": f"there is no group {group_id!r}"}, 404)
         return json_answer(view)
@@ -243,10 +244,9 @@ class WebApp:
     def readiness(self) -> process_health.Answer:
         """Return whether the log was read to its end, and the reason.
 
-        A page that has a state stays ready while the brokers are away: it shows the state and the outage, and without
-        it nobody would see either.
+        A page with a state stays ready while the brokers cannot be reached, because it shows the state and the outage.
         """
-        health = self.source.health()
+        health = self.source.model.health()
         if health.state == "starting" or health.read < health.to_read:
             reading = f"reading the log: {health.read} of {health.to_read} records"
             return process_health.Answer(False, "\n".join([reading, *(one.text for one in health.notices)]))

@@ -24,7 +24,7 @@ from wakeroll_pipeline.kafka.refused_login import login_watched
 from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta
 from wakeroll_pipeline.live.followed_brokers import followed_brokers
 from wakeroll_pipeline.live.ledger_reader import read_ledger
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
@@ -42,7 +42,6 @@ from wakeroll_pipeline.serve.history import MOST_MOMENTS, History
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.site import Site
 from wakeroll_pipeline.serve.site_paths import base_of
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage.cause_trees import in_one_line
@@ -51,11 +50,11 @@ from wakeroll_pipeline.storage.place import Folder, Place
 log = logging.getLogger(__name__)
 
 REREAD_S = 10.0
-"""How often the tables are read again if they have changed (s)."""
+"""Interval in which the tables are read again if they have changed (s)."""
 MEMORY = "notified.json"
-"""File in the home in which `serve` remembers what was told."""
+"""File in the home in which `serve` stores the sent notifications."""
 _GOODBYE_S = 1
-"""Requests that are still open at a stop are cut after this time (s)."""
+"""Time after which requests that are still open at a stop are cut (s)."""
 
 
 class ReadLedger(threading.Thread):
@@ -112,8 +111,8 @@ class PageServer(uvicorn.Server):
 
         Args:
             web: the application.
-            stop: ends the server when it is set; it is looked at ten times a second. None: only signals end it.
-            beat: receives a name as often: the loop that answers requests runs.
+            stop: ends the server when it is set; it is checked ten times a second. None: only signals end the server.
+            beat: receives a name equally often, as a sign that the loop that answers requests runs.
         """
         super().__init__(
             uvicorn.Config(
@@ -201,13 +200,13 @@ def serve(
     """Answer requests until a signal stops the process.
 
     Args:
-        settings: of the deployment.
+        settings: settings of the deployment.
         host: address to listen on.
         port: port to listen on; 0: one that the system chooses.
         ready: called with the address of the page when it can be opened, and with the server, which ends when its
             `should_exit` is set.
-        access: who may read and change; None: everybody may read, and nobody may change.
-        notify: file with the rules of notifications; None: nobody is notified.
+        access: rights to read and to change; None: everybody may read, and changes are not possible.
+        notify: file with the rules of notifications; None: no notifications.
 
     Raises:
         InvalidUsage: the address cannot be used, there is nothing to show, or the rules of access or of notifications
@@ -254,13 +253,13 @@ def page_of(
     Args:
         source: the views of the present.
         registry: receives the metrics.
-        settings: of the deployment.
-        access: who may change.
-        stack: of the process.
-        hosts: see `WebApp`, as `gate`, `health`, `deployment` and `streams`.
-        gate: knows the users.
+        settings: settings of the deployment.
+        access: rights to change.
+        stack: exit stack of the process.
+        hosts: see `WebApp`.
+        gate: identifies the users.
         health: reports of the threads that follow the brokers.
-        deployment: its name, if the site shows several.
+        deployment: name of the deployment, if the site shows several.
         streams: the open streams of that site.
         most_moments: see `History`.
     """
@@ -282,11 +281,11 @@ def begin_notifying(
     access: AccessOptions,
     deployment: str = "",
 ) -> Notifying:
-    """Begin to notify webhooks of the verdicts of a deployment; `deployment`: its name, if the site shows several."""
+    """Begin to notify webhooks about verdicts; `deployment`: name of the deployment, if the site shows several."""
     page = access.public_url.rstrip("/")
     sender = Sender(deployment or settings.prefix, page and page + base_of(deployment))
     memory = f"notified-{deployment}.json" if deployment else MEMORY
-    thread = Notifying(rules, Path(settings.home) / memory, sender, source.groups, registry, beat)
+    thread = Notifying(rules, Path(settings.home) / memory, sender, lambda: source.model.groups_view(), registry, beat)
     thread.start()
     return thread
 
@@ -331,7 +330,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def hosts_of(host: str, public_host: str = "") -> list[str]:
-    """Return the names by which requests may address the page: any name, unless it listens on this machine only."""
+    """Return the host names that requests may use: any name, unless the page listens on this machine only."""
     if host == "localhost" or (_is_address(host) and ip_address(host).is_loopback):
         return ["localhost", "127.0.0.1", "[::1]", host, *([public_host] if public_host else [])]
     return ["*"]

@@ -1,4 +1,4 @@
-"""The form of a hypothetical change: its fields in the address of a page, and what they mean."""
+"""The form of a hypothetical change: its fields in the address of a page, and their meaning."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ MOST_ADDED = 1_000
 MOST_QUEUES = 10_000
 MOST_STRATEGIES = 8
 SHOWN_ROWS = 500
-"""Queues that the table of a prediction lists."""
+"""Maximum number of queues in the table of a prediction."""
 
 
 class WhatIfQuery(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class WhatIfQuery(Struct, frozen=True, kw_only=True):
 
 
 def what_if_query(params: QueryParams) -> WhatIfQuery:
-    """Read the fields of the form; a client that is to leave may be named in one field or in several.
+    """Read the fields of the form; clients that leave may be named in one field or in several.
 
     Raises:
         InvalidUsage: a number is not valid, or there are too many strategies.
@@ -87,7 +87,7 @@ def strategy_names() -> list[str]:
 
 
 class OwnerRow(Struct, frozen=True, kw_only=True):
-    """The owner of a queue now, and by each alternative."""
+    """The present owner of a queue, and its owner in each alternative."""
 
     queue: str
     now: str
@@ -114,11 +114,11 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 class WhatIfTable(Struct, frozen=True, kw_only=True):
-    """The comparison of now with the alternatives, for the page."""
+    """The comparison of the present with the alternatives, for the page."""
 
     columns: list[Column]
     clients: list[tuple[str, list[int | None]]]
-    """Client -> its number of queues in each column; None if it is no member."""
+    """Client -> its number of queues in each column; None if it is not a member."""
     rows: list[OwnerRow]
     """Queues, those that move first."""
     total: int
@@ -130,7 +130,7 @@ def table_of(answers: dict[str, Prediction], notes: dict[str, list[str]]) -> Wha
 
     Args:
         answers: title of an alternative -> its prediction; at least one.
-        notes: title -> sentences about it.
+        notes: title -> sentences about the alternative.
     """
     now = next(iter(answers.values())).now
     situations = [now, *(answer.then for answer in answers.values())]

@@ -31,8 +31,8 @@ class ArrowSink:
         Args:
             number: number of the turn of this process, which has raised its fence on the tables; None: there are no
                 fences.
-            properties: of the Parquet files.
-            chains: the chains of the tables, which get a line per append; None: the tables have none.
+            properties: properties of the Parquet files.
+            chains: the hash chains of the tables, which get a line per append; None: the tables have no chains.
         """
         self._chains = chains
         self._number = number
@@ -43,17 +43,17 @@ class ArrowSink:
     def append(self, rows: pa.Table, path: Folder, metadata: Mapping[str, str] | None = None) -> None:
         """Append rows to a table, as one file and one commit; NOT NULL and CHECK constraints are enforced.
 
-        The caller must prevent duplicate rows; it knows the highest position in the table.
+        The caller must prevent duplicate rows, by the highest position in the table.
 
         Args:
             rows: the rows; their columns are matched by name.
             path: folder of the table.
-            metadata: for the commit, in the log of the table.
+            metadata: metadata of the commit, in the log of the table.
 
         Raises:
-            Fenced: the table has the fence of another writer. The rows were not appended; or they were, and another
-                writer has raised its fence since.
-            deltalake.exceptions.DeltaError: a row breaks a constraint, or the store did not accept the commit.
+            Fenced: the table has the fence of another writer. Either the rows were not appended; or they were, and
+                another writer has raised its fence since. deltalake.exceptions.DeltaError: a row breaks a constraint,
+                or the store did not accept the commit.
         """
         place = Place.of(path)
         table = self._newest(place)

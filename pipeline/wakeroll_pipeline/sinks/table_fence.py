@@ -1,10 +1,10 @@
 """Fences on Delta tables: the writer with the highest number may append, and no other.
 
-A process that is suspended between the check of its lease and its append appends after it wakes up, when another
-process has the lease already. So the storage itself must refuse it. Delta keeps one number per application
-(`txnAppId`) in a table's log. A fence is such a number: that of a turn (`wakeroll_model.lease_log`). Every append
-carries the number of its writer. `wakeroll_pipeline.sinks.arrow_sink` appends only to a table whose number is its own,
-and of two commits with a number that meet, Delta refuses the second one.
+A process may be suspended between the check of its lease and its append. When it wakes up and appends, another process
+has the lease already. So the storage itself must refuse the append. Delta keeps one number per application (`txnAppId`)
+in a table's log. A fence is such a number: the number of a turn (`wakeroll_model.lease_log`). Every append carries the
+number of its writer. `wakeroll_pipeline.sinks.arrow_sink` appends only to a table whose number is its own, and if two
+commits with a number conflict, Delta refuses the second one.
 
 The log of the table that is named first also stores the generation of each log of leases.
 
@@ -32,9 +32,11 @@ _Found = TypeVar("_Found")
 APPLICATION = "wakeroll.record"
 """Application whose number is the fence. Earlier releases counted it up in steps of 2**32."""
 _GENERATIONS = "wakeroll.leases"
-"""Application whose number is the newest generation of a log of leases; with the id of a log, that of the log."""
+"""Application whose number is the newest generation of all logs of leases; with the id of a log appended, the
+generation of that log."""
 _ATTEMPTS = 50
-"""Commits of others that may get ahead of a fence; an earlier writer makes one per batch."""
+"""Maximum number of attempts to raise a fence, each of which may lose against a commit of another process; an earlier
+writer makes one commit per batch."""
 
 # Of a store that does not answer. By default ten requests fail, within a few seconds.
 _RETRIES = {"max_retries": "1000", "retry_timeout": "60s"}
@@ -58,7 +60,7 @@ def refuse_other(table: DeltaTable, place: Place, number: int) -> None:
     """Reject an append to a table whose fence is not that of the writer.
 
     Raises:
-        Fenced: the fence is higher, or the table was replaced since this writer has raised its own.
+        Fenced: the fence is higher, or the table was replaced since this writer raised its own.
     """
     found = number_in(table)
     if found > number:
@@ -86,7 +88,7 @@ class Fences:
         """Prepare; nothing is read yet.
 
         Args:
-            tables: the tables, which exist; in the same order in every process.
+            tables: existing tables, in the same order in every process.
         """
         self._tables = tuple(tables)
 
@@ -99,7 +101,7 @@ class Fences:
         return opened(self._tables[0]).transaction_version(_of(log)) if self._tables else None
 
     def register(self, log: str, above: int) -> bool:
-        """Store a new generation of a log of leases, above this one and all that were stored.
+        """Store a new generation of a log of leases, above this one and all stored ones.
 
         Returns:
             Whether it was stored; False if another process has stored one at the same time.
@@ -135,8 +137,8 @@ class Fences:
 def _raise(place: Place, number: int) -> None:
     """Raise the fence on one table.
 
-    A commit is read again: in a log that another process has cleaned meanwhile, a commit of a process that was
-    suspended succeeds with the number of an old version, and has no effect.
+    After the commit, the fence is read again. If another process has cleaned the log meanwhile, a commit of a suspended
+    process can succeed with the number of an old version, and then has no effect.
     """
     is_ours = False
     for _ in range(_ATTEMPTS):
@@ -153,7 +155,7 @@ def _raise(place: Place, number: int) -> None:
 
 
 def _commit(table: DeltaTable, numbers: Mapping[str, int]) -> bool:
-    """Commit numbers of applications, without rows; return False if another one of these was committed meanwhile."""
+    """Commit numbers of applications, without rows; return False if another commit of such a number came first."""
     numbered = [Transaction(application, number) for application, number in numbers.items()]
     try:
         table.create_write_transaction(

@@ -1,4 +1,4 @@
-"""Class data sharing: classes in one file that a JVM maps, instead of loading and verifying them at each start.
+"""Class data sharing: a JVM maps one file with all classes, instead of loading and verifying them at each start.
 
 `python -m wakeroll_pipeline.spark.class_data_sharing` starts a session, queries all views, and lets its JVM write the
 loaded classes (180 MB, in the folder of the JARs). If the file exists already, it does nothing. Only the start time of
@@ -28,12 +28,12 @@ MAKING_S = 300.0
 
 
 class ClassFile(Struct, frozen=True, kw_only=True):
-    """A file of classes, and what it is made of."""
+    """A file of classes, and the JARs that it is made of."""
 
     path: Path
-    """A file beside it records the Java and the JARs that it was made of."""
+    """Path of the file; a second file beside it records the Java and the JARs that it was made of."""
     jars: Sequence[Path]
-    """The class path: a JVM with another one ignores the file."""
+    """The class path; a JVM with another class path ignores the file."""
     says: str
     """Description of the file with its cost, for the line that announces it."""
     make: Callable[[Path], None]
@@ -41,7 +41,7 @@ class ClassFile(Struct, frozen=True, kw_only=True):
 
 
 def spark_classes(path: Path | None = None) -> ClassFile:
-    """Return the file of Spark's classes; `path` None: the one that sessions use, in the folder of the JARs.
+    """Return the file of Spark's classes; `path` None: the file that sessions use, in the folder of the JARs.
 
     Raises:
         JarsMissing: JARs of Spark are missing.
@@ -58,7 +58,7 @@ def spark_classes(path: Path | None = None) -> ClassFile:
 
 
 def ensure_classes(classes: ClassFile, *, say: Callable[[str], None] = print) -> None:
-    """Create a class file for this Java and these JARs if it is missing; do not retry with a Java that cannot.
+    """Create a class file for this Java and these JARs if it is missing; do not retry with a Java without support.
 
     Args:
         classes: the file.
@@ -90,7 +90,7 @@ def ensure_classes(classes: ClassFile, *, say: Callable[[str], None] = print) ->
 
 
 def _make(file: Path) -> None:
-    """Use a session in this process like its users do, and let its JVM write the classes that it has loaded."""
+    """Use a session in this process as its users do, and let its JVM write the loaded classes."""
     # `make run` checks the file each time; PySpark is imported only here, because that takes long.
     from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
     from wakeroll_pipeline.spark.session import jvm_process, start_brief_session
@@ -112,7 +112,7 @@ def _make(file: Path) -> None:
 
 
 def _made_of(jars: Sequence[Path]) -> str:
-    """Return what the JVM compares before it uses the file: its own version, and the JARs with sizes and times."""
+    """Return the data that the JVM compares before it uses the file: its version, and the JARs with sizes and times."""
     stats = [(jar, jar.stat()) for jar in jars]
     return _java("-version").stderr + "".join(f"{jar} {stat.st_size} {stat.st_mtime_ns}\n" for jar, stat in stats)
 

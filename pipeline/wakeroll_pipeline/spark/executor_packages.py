@@ -1,8 +1,8 @@
 """The Python packages of the executors: an archive of parts of this environment, which Spark sends to each executor.
 
-Executors of a cluster run the machines, so they need this version of wakeroll and the packages that it imports. Some of
-these are C extensions, which cannot be imported from an archive: Spark unpacks it in the executor's working folder. The
-workers need the same version of Python, the same operating system and the same kind of processor.
+Executors of a cluster run the state machines, so they need this version of wakeroll and the packages that it imports.
+Some of these are C extensions, which cannot be imported from an archive: Spark unpacks it in the executor's working
+folder. The workers need the same version of Python, the same operating system and the same kind of processor.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ FOLDER = "wakeroll-packages"
 
 _OURS = ("wakeroll_model", "wakeroll", "wakeroll_pipeline")
 _OTHERS = ("msgspec", "confluent-kafka", "cryptography", "pandas", "pyarrow")
-"""Distributions that executors import; PySpark itself is a part of the workers' Spark."""
+"""Distributions that executors import; PySpark itself is part of the workers' Spark."""
 _NEEDLESS = frozenset({"tests", "include", "__pycache__"})
-"""Folders that executors do not import: a tenth of all bytes."""
+"""Folders that executors do not import; they have a tenth of all bytes."""
 _LEVEL = 1
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -33,7 +33,7 @@ class PackagesMissing(WakerollError):
 
 
 def packed(folder: Path) -> Path:
-    """Return the archive of this environment; make it in `folder` if it is not there yet (about 10 s, 90 MB).
+    """Return the archive of this environment; make it in `folder` if it does not exist yet (about 10 s, 90 MB).
 
     Its name contains a digest of its contents, so a new version of any package leads to a new archive. Archives of
     earlier versions are deleted.
@@ -64,7 +64,7 @@ def packed(folder: Path) -> Path:
 
 
 def _distributions() -> dict[str, Distribution]:
-    """Return the distributions that executors need, with all that they require, by name.
+    """Return the distributions that executors need, with all their requirements, by name.
 
     Raises:
         PackagesMissing: one of them is not installed.
@@ -106,7 +106,7 @@ def _files(distributions: Mapping[str, Distribution]) -> dict[str, Path]:
 
 
 def _our_files() -> dict[str, Path]:
-    """Return the files of our packages, which may be in a checkout or installed."""
+    """Return the files of wakeroll's packages, which may be in a checkout or installed."""
     return dict(_walk())
 
 
@@ -122,7 +122,7 @@ def _walk() -> Iterator[tuple[str, Path]]:
 
 
 def _digest(others: Mapping[str, Distribution], ours: Mapping[str, Path]) -> str:
-    """Return 16 hex digits that stand for the versions of the distributions and the contents of our files."""
+    """Return 16 hex digits that identify the versions of the distributions and the contents of wakeroll's files."""
     digest = hashlib.sha256()
     for name, one in sorted(others.items()):
         digest.update(f"{name}=={one.version}\n".encode())

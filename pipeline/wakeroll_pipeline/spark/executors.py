@@ -1,4 +1,4 @@
-"""Where executors find JARs, Python and packages: on this machine, or on the workers of a cluster."""
+"""The places of JARs, Python and packages for executors: on this machine, or on the workers of a cluster."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ def executor_confs(settings: Settings, jars: Sequence[Path]) -> Mapping[str, str
     On a cluster, executors download the JARs from the driver, and the Python packages too unless they are installed.
 
     Args:
-        settings: the master, and where the executors' Python packages come from.
+        settings: the master, and the source of the executors' Python packages.
         jars: JARs that Spark needs besides its own.
 
     Raises:

@@ -17,7 +17,8 @@ from wakeroll.errors import WakerollError
 from wakeroll_pipeline.prerequisites import check_java, java_path
 
 CACHE = ".ivy"
-"""Cache folder beside the JARs, with the files fetched so far, so that an interrupted download can continue."""
+"""Cache folder beside the JARs, with the files that were fetched so far, so that an interrupted download can
+continue."""
 
 SILENCE_S = 90.0
 """Time without data after which a download fails (s)."""
@@ -127,10 +128,10 @@ def proxy_options(proxies: Mapping[str, str]) -> list[str]:
 
     Args:
         proxies: URLs by scheme; "all" counts for schemes without one, and "no" lists hosts without a proxy, separated
-            by commas: each with its subdomains, as pip does it.
+            by commas: each with its subdomains, as in pip.
 
     Raises:
-        IvyFailed: a URL is not one; the message does not contain it, because it may have a password.
+        IvyFailed: a URL is not valid; the message does not contain it, because it may have a password.
     """
     options = []
     for scheme, default_port in (("http", 80), ("https", 443)):
@@ -159,7 +160,7 @@ def proxy_options(proxies: Mapping[str, str]) -> list[str]:
 
 
 def _direct_hosts(no_proxy: str) -> list[str]:
-    """Return Java's patterns for a list of hosts without a proxy; ports are left out, which Java does not know."""
+    """Return Java's patterns for a list of hosts without a proxy, without ports, which Java does not support."""
     patterns = []
     for entry in no_proxy.split(","):
         host = re.sub(r":\d+$", "", entry.strip().lstrip(".")) if entry.count(":") < 2 else entry.strip()
@@ -188,7 +189,7 @@ def _lines(ivy: "subprocess.Popen[bytes]", silence_s: float) -> Iterator[str]:
 
 @contextmanager
 def _in_a_file(options: Sequence[str], file: Path) -> Iterator[Path]:
-    """Keep options of Java in a file of arguments: the password of a proxy must not be in the list of processes."""
+    """Store options of Java in a file of arguments: a proxy's password must not be in the list of processes."""
     escaped = [option.replace("\\", "\\\\").replace('"', '\\"') for option in options]
     try:
         file.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""The JARs by name: `spark`, `s3`, `broker`, or `kafka-3.9.2`; the folder that they are in, and their paths.
+"""The JARs by name: `spark`, `s3`, `broker`, or `kafka-3.9.2`; their folder, and their paths.
 
 Their lists (`ivy.xml` and `sha256sums`) are a part of this package, in the folder `jar_lists`.
 """
@@ -48,7 +48,7 @@ class JarSet(Struct, frozen=True):
         return [SPARK, S3, BROKER, *self.other_brokers]
 
     def part(self, name: str) -> "tuple[JarSet, str]":
-        """Return the set that has the JARs of a name, and the configuration of that set's `ivy.xml`.
+        """Return the set with the JARs of a name, and the configuration in that set's `ivy.xml`.
 
         Raises:
             LookupError: there is no such name.
@@ -137,10 +137,10 @@ def class_file(name: str) -> Path:
 
 
 def class_options(name: str) -> list[str]:
-    """Return the JVM options that use a class file; none if there is none, or if it is not as it was written.
+    """Return the JVM options that use a class file; none if it does not exist, or if its size has changed.
 
-    A JVM that does not match the file (another Java, other JARs) ignores it, and by VerifySharedSpaces one with other
-    bytes; a file that was cut would end it with SIGBUS, so its size is compared here.
+    A JVM ignores a file of another Java or other JARs and, by VerifySharedSpaces, a file with changed bytes. A
+    truncated file would end the JVM with SIGBUS, so its size is compared here.
 
     Args:
         name: `spark` or `broker`.
@@ -153,12 +153,12 @@ def class_options(name: str) -> list[str]:
 
 
 def stamp_of(file: Path) -> Path:
-    """Return the path of the file that records what a class file was made of; its last line is the `size_line`."""
+    """Return the path of the file that records the inputs of a class file; its last line is the `size_line`."""
     return file.with_suffix(".of")
 
 
 def size_line(file: Path) -> str:
-    """Return the size of a class file as a line; a line too if there is no such file."""
+    """Return a line with the size of a class file, or with the fact that there is no such file."""
     return f"{file.stat().st_size if file.exists() else 'no'} bytes\n"
 
 
@@ -167,7 +167,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _user_cache() -> Path:
-    """Return the folder that the platform's convention gives to files of a user that can be fetched again."""
+    """Return the platform's cache folder of the user."""
     if (named := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
         return named
     try:

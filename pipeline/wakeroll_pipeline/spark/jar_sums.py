@@ -1,4 +1,4 @@
-"""The hashes of JARs: the list `sha256sums`, what a folder has, and a stamp that saves hashing the same files again."""
+"""The hashes of JARs: the list `sha256sums`, the hashes of a folder, and a stamp that avoids hashing files again."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def sums_of(configurations: Sequence[str], sums: Mapping[str, str]) -> dict[str,
 
 
 def difference(folder: Path, listed: Mapping[str, str], configurations: Sequence[str]) -> dict[str, list[str]]:
-    """Compare subfolders with the list; return the names of missing, unlisted and wrong files; no empty lists."""
+    """Compare subfolders with the list; return the names of missing, unlisted and wrong files, without empty lists."""
     found, sums = _hashes(folder, configurations), sums_of(configurations, listed)
     names = {
         "missing": sums.keys() - found.keys(),
@@ -71,7 +71,7 @@ def is_stamped(folder: Path, sums: Mapping[str, str]) -> bool:
 
 
 def write_stamp(folder: Path, sums: Mapping[str, str]) -> None:
-    """Record that these JARs were verified; other JARs keep what was recorded of them."""
+    """Record that these JARs were verified; the records of other JARs are kept."""
     others = [line for line in _stamped(folder) if line.split()[1] not in sums]
     unfinished = folder / f"{STAMP}.new"
     unfinished.write_text("".join(f"{line}\n" for line in [*others, *_stamp(folder, sums)]), encoding="utf-8")

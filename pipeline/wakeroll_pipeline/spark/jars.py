@@ -1,7 +1,7 @@
 """The fetching of JARs: each is fetched once and verified; `wakeroll jars` calls this.
 
-`python -m wakeroll_pipeline.spark.jars sums` rewrites `sha256sums` from the resolved `ivy.xml`, and with a name such as
-kafka-3.9.2 those of another version of Kafka: run it after a change of that file, and review the diff.
+`python -m wakeroll_pipeline.spark.jars sums` rewrites `sha256sums` from the resolved `ivy.xml`, and, with a name such
+as kafka-3.9.2, the list of another version of Kafka. Run it after a change of `ivy.xml`, and review the diff.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from wakeroll_pipeline.spark.jar_sums import (
 )
 
 SAY_EVERY = 10
-"""A line of progress appears after so many fetched JARs."""
+"""Number of fetched JARs after which a line of progress is printed."""
 
 _MEGABYTES = {SPARK: 23, BROKER: 45, S3: 13}
 _NEW = ".new"
@@ -171,7 +171,7 @@ def _accept(folder: Path, configurations: Sequence[str], sums: dict[str, str]) -
 
 @contextlib.contextmanager
 def _locked(folder: Path, say: Callable[[str], None]) -> Iterator[int]:
-    """Hold the folder's lock, and wait for it if necessary; the system releases it when all its holders have ended."""
+    """Hold the folder's lock, and wait for it if necessary; the system releases it when all holders have ended."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK).open("w") as lock:
         try:

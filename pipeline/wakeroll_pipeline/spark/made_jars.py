@@ -1,8 +1,8 @@
-"""JARs that are made here, not fetched: one of them hides settings of Hadoop.
+"""JARs that are made here and not fetched: one of them hides settings of Hadoop.
 
-It has no classes. It hides the settings that belong to YARN and MapReduce, 721 of 1,103. Spark sends Hadoop's settings
-with each batch of a stateful query, and compresses each one alone: 5.4 ms of a batch with all of them, and 2.9 ms
-without these. They must be hidden, because Hadoop reads removed settings again.
+It has no classes. It hides the settings of YARN and MapReduce, 721 of 1,103. Spark sends Hadoop's settings with each
+batch of a stateful query, and compresses each setting separately: that takes 5.4 ms of a batch with all of them, and
+2.9 ms without these. They must be hidden, because Hadoop reads removed settings again.
 """
 
 import os
@@ -13,13 +13,13 @@ from pathlib import Path
 from wakeroll_pipeline.spark.jar_paths import JarSet, our_jars
 
 _HIDDEN = ("mapred-default.xml", "yarn-default.xml")
-"""Hadoop reads the first file of each of these names on the class path."""
+"""Names of files of which Hadoop reads the first one on the class path."""
 
 
 def hadoop_defaults_jar() -> list[Path]:
     """Return the JAR, which has to be the first on the class path; write it if it is missing.
 
-    The list is empty if it cannot be written. Everything works without it.
+    The result is an empty list if the JAR cannot be written, because it is optional.
     """
     jar = made_jar(our_jars(), "wakeroll-hadoop-defaults.jar")
     if not jar.is_file():
@@ -31,7 +31,7 @@ def hadoop_defaults_jar() -> list[Path]:
 
 
 def made_jar(jars: JarSet, name: str) -> Path:
-    """Return the path of a JAR that is made here, whether it exists or not."""
+    """Return the path of a JAR that is made here; it need not exist."""
     return jars.folder / ".compiled" / name
 
 

@@ -1,7 +1,7 @@
-"""The JARs for S3: those that are fetched, and ours, which makes S3A's creation of files conditional.
+"""The JARs for S3: fetched ones, and wakeroll's own, which makes S3A's creation of files conditional.
 
-Our JAR has three small classes, in the folder `java`. Janino, the compiler that Spark uses for generated code, compiles
-them: a Java without its own compiler (JRE) is enough, and no binary file is in the repository.
+Wakeroll's JAR has three small classes, in the folder `java`. Janino, the compiler that Spark uses for generated code,
+compiles them: a Java without its own compiler (JRE) is enough, and no binary file is in the repository.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def s3_session_jars(jars: JarSet | None = None) -> list[Path]:
 
 
 def ensure_s3_classes(jars: JarSet | None = None, *, say: Callable[[str], None] = print) -> None:
-    """Compile our classes if their JAR is missing; return quickly and silently if it exists.
+    """Compile wakeroll's classes if their JAR is missing; return quickly and silently if it exists.
 
     Raises:
         JarsMissing: the fetched JARs are missing, or for any other reason.
@@ -52,7 +52,7 @@ def ensure_s3_classes(jars: JarSet | None = None, *, say: Callable[[str], None] 
 
 
 def _jar(jars: JarSet) -> Path:
-    """Return the path of our JAR; its name has a hash of the sources, so that other sources have another JAR."""
+    """Return the path of wakeroll's JAR; its name has a hash of the sources, so that other sources have another JAR."""
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in _sources())).hexdigest()
     return made_jar(jars, f"wakeroll-s3-{digest[:12]}.jar")
 
@@ -62,7 +62,7 @@ def _sources() -> list[Path]:
 
 
 def _compile(jar: Path, libraries: list[Path]) -> None:
-    """Compile our classes into a JAR.
+    """Compile wakeroll's classes into a JAR.
 
     Raises:
         JarsMissing: the compiler failed, or Java or PySpark is missing.

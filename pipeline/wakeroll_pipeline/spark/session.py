@@ -24,7 +24,7 @@ from wakeroll_pipeline.spark.storage_confs import storage_confs, uses_s3
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOG4J_JSON = Path(__file__).with_name("log4j2_json.properties")
-"""Read after the other one, if logs are JSON."""
+"""Second configuration of log4j, which is read after the first one if logs are JSON."""
 
 
 class SparkFailed(WakerollError):
@@ -65,8 +65,8 @@ def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = Fa
     Args:
         settings: folders, and the memory of the driver.
         name: name of the application.
-        for_minutes: whether many queries follow. The JVM's optimizing compiler does not pay off for a query over
-            thousands of rows, which takes 13 s without it instead of 18; `marts` takes 124 s with it instead of 162.
+        for_minutes: whether many queries follow. Then the JVM's optimizing compiler is used: with it, `marts` takes 124
+            s instead of 162, but a single query of thousands of rows takes 18 s instead of 13.
         java: further options of the JVM.
 
     Raises:
@@ -118,7 +118,7 @@ def _session(
 
 
 def _leave_broken_connections_to_callers(session: SparkSession) -> None:
-    """Suppress the tracebacks that two libraries write, as when the JVM has ended; callers get an error too."""
+    """Suppress tracebacks of two libraries, as when the JVM has ended, because callers receive an error too."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
     for name in (None, "py4j.clientserver"):
         logging.getLogger(name).addFilter(_is_news)
@@ -128,7 +128,7 @@ def _leave_broken_connections_to_callers(session: SparkSession) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return whether a record is none of Py4J's about an error that it raises, or that Spark reports of a query."""
+    """Return whether a log record is new: not about an error that Py4J raises, or that Spark reports of a query."""
     known = ("Exception while sending command.", "There was an exception while executing")
     return not str(record.msg).startswith(known)
 

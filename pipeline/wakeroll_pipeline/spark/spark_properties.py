@@ -10,7 +10,7 @@ _OURS = {
     "spark.driver.memory": "driver_memory",
     "spark.sql.shuffle.partitions": "state_partitions",
 }
-"""Spark's name -> the setting of wakeroll that other parts read too."""
+"""Spark's name of a setting -> wakeroll's own setting for it, which other parts read too."""
 
 
 class InvalidSparkProperties(InvalidUsage):

@@ -1,4 +1,4 @@
-"""Spark's confs for the places of tables and checkpoints: file systems, and how a checkpoint's files are written."""
+"""Spark's settings for the places of tables and checkpoints: file systems, and the writing of a checkpoint's files."""
 
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage.place import Place
@@ -6,11 +6,12 @@ from wakeroll_pipeline.storage.place import Place
 _MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing."
 _LOCAL_MANAGER = _MANAGERS + "FileSystemBasedCheckpointFileManager"
 _S3_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-"""It uploads a file under its final name, without Hadoop's rename, which would copy and delete it."""
+"""Class that writes a checkpoint's files in S3 under their final names; Hadoop's rename would copy and delete each
+file."""
 
 
 def storage_confs(settings: Settings) -> dict[str, str]:
-    """Return the confs that depend on where the data of a deployment is; they contain no credentials."""
+    """Return the settings that depend on the places of a deployment's data; they contain no credentials."""
     # Hadoop without its native library forks `readlink` and `chmod` some 20 times a batch: 100 ms against 3 ms.
     confs = {"spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"}
     checkpoints = settings.checkpoints_folder

@@ -1,9 +1,9 @@
-"""The errors of deltalake: a tree of causes, one per line and in colors; only the last line names the reason."""
+"""The error messages of deltalake: a tree of causes, one per line and in colours; only the last line has the reason."""
 
 import re
 
 _CALLS = re.compile(r"\n +0: .*", re.DOTALL)
-"""The functions that led to the error, from the innermost on."""
+"""The stack trace in an error message, from the innermost function on."""
 _CAUSE = re.compile(r"\s*\n\s*(?:\x1b\[\d+m)?\u21b3(?:\x1b\[\d+m)?\s*")
 
 

@@ -1,7 +1,7 @@
 """Folders that Hadoop's clients have written, deleted by Hadoop's client.
 
-In an object store Hadoop marks folders with objects that no other client sees, so
-`wakeroll_pipeline.storage.small_files` leaves them. Spark and Delta take a mark for a folder that exists.
+In an object store, Hadoop marks folders with objects that other clients do not list, so
+`wakeroll_pipeline.storage.small_files` does not delete them. Spark and Delta treat a marked folder as an existing one.
 """
 
 from pyspark.sql import SparkSession

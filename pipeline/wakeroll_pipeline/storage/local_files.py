@@ -1,4 +1,4 @@
-"""Small files in a local file system: see `wakeroll_pipeline.storage.small_files`; and files that people write."""
+"""Small files in a local file system (see `wakeroll_pipeline.storage.small_files`), and files that people write."""
 
 import os
 import shutil
@@ -85,7 +85,7 @@ def move_folder(folder: Place, to: Place) -> None:
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:
-    """Return what changes when a file does, or its rights; empty if there is no such file."""
+    """Return values that change when a file or its permissions change; empty if there is no such file."""
     try:
         found = path.stat()
     except OSError:
@@ -98,9 +98,9 @@ def toml_of(path: Path, kind: type[_Declared], what: str, verb: str = "is") -> _
 
     Args:
         path: the file.
-        kind: its declaration.
+        kind: declaration of the content.
         what: the content in words, for errors.
-        verb: `is` or `are`, as `what` needs it.
+        verb: `is` or `are`, to fit `what`.
 
     Raises:
         InvalidUsage: the file cannot be read, or a value is not valid; the message names it.

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _RETRY_S = 30
-"""How long a request is retried while the store fails or does not answer (s)."""
+"""Time for which a request is retried while the store fails or does not answer (s)."""
 _COPIES = 16
-"""Objects that are copied at the same time."""
+"""Number of objects that are copied at the same time."""
 _DELETED_FIRST = ("commits", "offsets")
 """Folders of a checkpoint in the order of their deletion; the other files follow."""
 
 
 def store_of(place: Place) -> "ObjectStore":
-    """Return the client of the bucket that has a place; objects are named by `Place.key`.
+    """Return the client of a place's bucket; objects are named by `Place.key`.
 
     Raises:
         InvalidUsage: there is no client for this kind of store.
@@ -107,7 +107,7 @@ def delete(place: Place) -> None:
 
 
 def delete_folder(folder: Place) -> None:
-    """Delete all objects in a folder, except Hadoop's marks of folders, which this client does not see."""
+    """Delete all objects in a folder, except Hadoop's marks of folders, which this client does not list."""
     with _as_storage_errors("delete", folder):
         store = store_of(folder)
         _delete(store, _keys(store, folder))
@@ -172,7 +172,7 @@ def _store(scheme: str, bucket: str, s3: S3Access) -> "ObjectStore":
 
 @contextmanager
 def _as_storage_errors(what: str, place: Place) -> Iterator[None]:
-    """Turn an error of the client into a sentence.
+    """Convert an error of the client to a sentence.
 
     Raises:
         StorageFailed: the block failed.

@@ -1,18 +1,19 @@
-"""How deltalake writes the Parquet files and the log of a table."""
+"""Settings by which deltalake writes the Parquet files and the log of a table."""
 
 from deltalake import PostCommitHookProperties, WriterProperties
 
 HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""After a commit; `wakeroll_pipeline.ledger.maintenance` cleans the log."""
+"""Actions of deltalake after a commit; it does not clean the log, which `wakeroll_pipeline.ledger.maintenance` does."""
 
 _STATISTICS_BYTES = 64
-"""Longest minimum and maximum of a column that a file contains (bytes). Without a bound, the statistics of a column of
+"""Maximum length of the stored minimum and maximum of a column (bytes). Without a bound, the statistics of a column of
 states would contain whole states, uncompressed."""
 
 SMALL_VALUES = WriterProperties(compression="ZSTD", compression_level=3, statistics_truncate_length=_STATISTICS_BYTES)
-"""Half of Snappy's bytes of a state, and a fifth of those of heartbeats, in the same time (docs/decisions/0031)."""
+"""Compression of tables with small values: compared with Snappy, half of the bytes for states, and a fifth for
+heartbeats, in the same time (docs/decisions/0031)."""
 STATES = WriterProperties(
     compression="ZSTD", compression_level=3, statistics_truncate_length=_STATISTICS_BYTES, max_row_group_size=1
 )
-"""The same for a table whose rows have megabytes: each row is a row group, so a reader decodes only the rows that it
-selects, one after the other."""
+"""The same compression for a table whose rows have megabytes. Each row is a row group, so a reader decodes only the
+rows that it selects, one after the other."""

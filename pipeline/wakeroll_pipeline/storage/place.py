@@ -12,11 +12,11 @@ from wakeroll_pipeline.storage.s3_access import SCHEMES, S3Access
 
 _URI = re.compile(r"([a-z][a-z0-9+.-]*):(//?)(.*)", re.DOTALL)
 _SAFE = re.compile(r"[A-Za-z0-9._=@+~!-]+")
-"""A part of a remote path.  Spark, deltalake and DuckDB encode other characters in ways that differ."""
+"""Allowed part of a remote path. Spark, deltalake and DuckDB encode other characters in different ways."""
 
 
 class Place(Struct, frozen=True):
-    """A folder or a file, which may be missing. `/` leads from a folder to what is in it.
+    """A folder or a file, which may be missing. `/` leads from a folder to a place in it.
 
     A local place can be used as a path (`os.PathLike`); a remote one is rejected there with a sentence.
     """
@@ -27,7 +27,7 @@ class Place(Struct, frozen=True):
 
     @staticmethod
     def of(where: "str | Folder", s3: S3Access | None = None) -> "Place":
-        """Return the place that a text names: a local path, ``file:///path``, or a URI such as ``s3a://bucket/path``.
+        """Parse a place: a local path, ``file:///path``, or a URI such as ``s3a://bucket/path``.
 
         A relative path is in the working folder. ``s3://`` is another name of ``s3a://``.
 
@@ -77,7 +77,7 @@ class Place(Struct, frozen=True):
 
     @property
     def parent(self) -> "Place":
-        """The folder that the place is in."""
+        """The folder that contains the place."""
         return structs.replace(self, location=self.location.rpartition("/")[0])
 
     @property
@@ -113,27 +113,27 @@ class Place(Struct, frozen=True):
         return str(self.path)
 
     def for_spark(self) -> str:
-        """Return the path or the URI that Spark, Delta and Hadoop take."""
+        """Return the path or the URI for Spark, Delta and Hadoop."""
         return self.location
 
     def for_deltalake(self) -> tuple[str, dict[str, str] | None]:
-        """Return the path or the URI that deltalake takes, and its storage options; None if there are none."""
+        """Return the path or the URI for deltalake, and its storage options; None if there are none."""
         return self.location, self.s3.options(self.bucket) if self.is_s3 else None
 
     def beneath(self, folder: Path) -> Path:
-        """Return the path of this place itself if it is local; of a remote one, a path of its own in a local folder."""
+        """Return the path of this place if it is local; for a remote place, a unique path in a local folder."""
         return self.path if self.is_local else folder / self.scheme / self.bucket / self.key
 
 
 Folder: TypeAlias = Place | Path
-"""A place, or a local path, which is accepted too; `Place.of` makes a place of both."""
+"""A place, or a local path; `Place.of` converts both to a place."""
 
 
 def _local_path(text: str) -> str:
     """Return the path of a ``file:`` URI.
 
     Raises:
-        InvalidUsage: it names another machine, or no absolute path.
+        InvalidUsage: it names another machine, or its path is not absolute.
     """
     url = urlsplit(text)
     if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
@@ -145,7 +145,7 @@ def _remote(text: str, scheme: str, rest: str) -> str:
     """Return a remote URI in its only form.
 
     Raises:
-        InvalidUsage: it has a login, no bucket, or characters that not every client takes alike.
+        InvalidUsage: it has a login, no bucket, or characters that clients treat differently.
     """
     authority, _, path = rest.partition("/")
     parts = [part for part in path.split("/") if part]

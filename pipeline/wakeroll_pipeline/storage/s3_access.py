@@ -1,6 +1,6 @@
-"""Access to S3: the endpoint and its options, in the words of Spark, deltalake and obstore.
+"""Access to S3: the endpoint and its options, for Spark, deltalake and obstore.
 
-Credentials are not among them: each client reads AWS's usual environment variables, or asks the machine's role.
+Credentials are not among them: each client reads AWS's usual environment variables, or uses the machine's role.
 """
 
 from typing import Literal
@@ -13,17 +13,17 @@ _DEFAULT_REGION = "us-east-1"
 
 
 class S3Access(Struct, frozen=True):
-    """How to reach an S3 store; without an endpoint, AWS's own."""
+    """The address of an S3 store; without an endpoint, AWS's own store."""
 
     endpoint: str = ""
     """URL of the store, without a bucket; empty: AWS, in the region."""
     region: str = ""
-    """Region of the buckets; empty: as each client finds it, or us-east-1 with an endpoint."""
+    """Region of the buckets; empty: the default of each client, or us-east-1 with an endpoint."""
     addressing: Literal["path", "virtual"] = "path"
     """Place of the bucket in a URL: in its path, or in front of the host's name."""
 
     def for_spark(self) -> dict[str, str]:
-        """Return the confs of Hadoop's file system for S3, without credentials."""
+        """Return the settings of Hadoop's file system for S3, without credentials."""
         confs = {
             # Signs with the key that the environment has, or else asks AWS's chain: profile, web identity, role.
             "fs.s3a.aws.credentials.provider": ",".join(_PROVIDERS),
@@ -43,7 +43,7 @@ class S3Access(Struct, frozen=True):
         return {f"spark.hadoop.{name}": value for name, value in confs.items()}
 
     def options(self, bucket: str) -> dict[str, str]:
-        """Return the options of an object store in Rust, which deltalake and obstore have, without credentials."""
+        """Return the options of Rust's object store, for deltalake and obstore, without credentials."""
         found = {"aws_conditional_put": "etag"}
         if self.endpoint:
             found["aws_endpoint"] = self._endpoint_of(bucket)
@@ -74,4 +74,4 @@ _PROVIDERS = (
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
 )
-"""The first two take the keys that Spark's driver found in its environment, on every executor."""
+"""Sources of credentials. On every executor, the first two use the keys from the environment of Spark's driver."""

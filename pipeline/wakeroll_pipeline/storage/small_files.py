@@ -1,4 +1,4 @@
-"""Small files beside the checkpoints, which wakeroll reads and writes itself, in any place.
+"""Small files beside the checkpoints, which wakeroll itself reads and writes, in any place.
 
 A write is atomic: a reader finds the old file or the new one. A remote place needs the package `obstore` (extra `s3`),
 which is imported when it is needed.
@@ -29,7 +29,7 @@ class FoundFile(NamedTuple):
 
     place: Place
     size: int
-    """Bytes."""
+    """Size of the file (bytes)."""
     modified_ms: int
     """Time of its last change by the clock of the store (epoch ms)."""
 
@@ -129,7 +129,7 @@ def delete_folder(folder: Place) -> None:
 def move_folder(folder: Place, to: Place) -> None:
     """Rename a folder to one that does not exist; do nothing if the folder does not exist.
 
-    An object store copies it first and deletes it then, `commits` before the rest. So a checkpoint whose move was
+    In an object store, it is copied first and then deleted, `commits` before the rest. So a checkpoint whose move was
     interrupted is either whole, or has no committed batch.
 
     Raises:
@@ -139,10 +139,10 @@ def move_folder(folder: Place, to: Place) -> None:
 
 
 def _files_of(place: Place) -> _Files:
-    """Return the operations of the store that has a place.
+    """Return the operations of the store of a place.
 
     Raises:
-        InvalidUsage: the package for this kind of store is not installed, or there is none.
+        InvalidUsage: the package for this kind of store is not installed, or the kind is not supported.
     """
     if place.is_local:
         return local_files

@@ -1,7 +1,7 @@
-"""Probes of a store: does it create an object only if there is none, and may this process write?
+"""Probes of a store: whether it supports conditional creation of objects, and whether this process may write.
 
-Of two processes that write the same file of a checkpoint or of a table's log, the store must refuse the second one. A
-store that ignores the condition (the header ``If-None-Match``) would silently replace the file of the first one.
+If two processes write the same file of a checkpoint or of a table's log, the store must refuse the second one. A store
+that ignores the condition (the header ``If-None-Match``) would silently replace the file of the first one.
 """
 
 import uuid

@@ -11,7 +11,7 @@ from tests.support.ledgers import PARTITIONS
 from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
 from wakeroll_pipeline.live.ledger_reader import read_ledger
-from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.live_model import LiveModel, ViewSource
 from wakeroll_pipeline.metrics.group_choice import GroupChoice
 from wakeroll_pipeline.metrics.health import Health
 from wakeroll_pipeline.metrics.process_metrics import ProcessMetrics
@@ -22,7 +22,6 @@ from wakeroll_pipeline.serve.deployments_page import DeploymentsPage
 from wakeroll_pipeline.serve.event_stream import Streams
 from wakeroll_pipeline.serve.history import History
 from wakeroll_pipeline.serve.live_metrics import DeploymentMetrics, LiveMetrics
-from wakeroll_pipeline.serve.view_source import ViewSource
 from wakeroll_pipeline.serve.web_app import WebApp
 from wakeroll_pipeline.settings import Settings
 

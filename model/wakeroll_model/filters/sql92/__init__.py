@@ -1,8 +1,8 @@
 """SQL92 conditions on a message's properties: the language of `org.apache.rocketmq.filter` 5.5.0, quirks included.
 
-A property is text, and the constant in the comparison determines its conversion: ``a > 10`` converts it to an int,
-``a > 1.5`` to a double, ``a = TRUE`` to a boolean.  A failed conversion is an error, and an error is no match.  A
-missing property is null, and null is no match.  Surprising results:
+A property is text, and the constant in the comparison determines its conversion: ``a > 10`` converts it to an int, ``a
+> 1.5`` to a double, ``a = TRUE`` to a boolean. A failed conversion is an error, and with an error the message does not
+match. A missing property is null, which does not match either. Surprising results:
 
 - ``NOT`` binds tighter than ``=``: ``NOT a = 10`` is ``(NOT a) = 10``.
 - A property alone, as in ``a`` or ``a OR b``, is false for every value; ``NOT a`` is true if the property exists.

@@ -92,7 +92,7 @@ class Negative(_Unary, frozen=True):
 
 
 class Cast(_Unary, frozen=True):
-    """A property in the place of a boolean; its text counts as false."""
+    """A property in the place of a boolean; every text counts as false."""
 
     operand: Property
 
@@ -111,13 +111,13 @@ class Not(_Unary, frozen=True):
 
 
 class Junction(Struct, frozen=True):
-    """A chain of ANDs, which the first false decides, or of ORs, which the first true decides; null does not decide."""
+    """A chain of ANDs, which ends with the first false, or of ORs, which ends with the first true; not with null."""
 
     decisive: bool
     operands: tuple[Condition, ...]
 
     def evaluate(self, properties: Properties) -> Value:
-        """Evaluate from the left, up to the operand that decides."""
+        """Evaluate from the left, up to the operand that ends the chain."""
         unknown = False
         for operand in self.operands:
             value = operand.evaluate(properties)
@@ -173,7 +173,8 @@ class Order(Struct, frozen=True):
 class Between(Struct, frozen=True):
     """BETWEEN and NOT BETWEEN, which are ``>= low AND <= high`` and ``< low OR > high``.
 
-    Java evaluates the value once per bound.  One has the same result, and its cost does not double per level.
+    Java evaluates the value once per bound. One evaluation has the same result, and the cost does not double with each
+    level of nesting.
     """
 
     operand: Condition

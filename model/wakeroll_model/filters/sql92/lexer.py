@@ -39,7 +39,7 @@ class Token(NamedTuple):
     """Position of its first character, counted from 1."""
 
     def __str__(self) -> str:
-        """Return the token as an error shows it."""
+        """Return the token for an error message."""
         return "the end" if self.kind == "END" else repr(self.text[:40])
 
 

@@ -38,7 +38,8 @@ def read(expression: str) -> Condition:
     """Parse a condition; ignore text after a complete one, as RocketMQ does.
 
     Raises:
-        FilterError: the text is no condition, its parts cannot be compared, or it is nested deeper than `MAX_NESTING`.
+        FilterError: the text is not a condition, its parts cannot be compared, or it is nested deeper than
+            `MAX_NESTING`.
     """
     condition = rules.as_boolean(_Parser(expression).disjunction())
     parts: list[Condition] = [condition]

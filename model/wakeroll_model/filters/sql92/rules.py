@@ -48,15 +48,15 @@ def equal_to(left: Condition, right: Condition) -> Equal:
 
 
 def ordered(left: Condition, symbol: Symbol, right: Condition) -> Order:
-    """Return an ordered comparison; reject constants that are no numbers, and conditions."""
+    """Return an ordered comparison; reject conditions, and constants that are not numbers."""
     _check_order(left, right)
     return Order(left, symbol, right)
 
 
 def between(part: Condition, low: Condition, high: Condition, negated: bool) -> Between:
-    """Return BETWEEN or NOT BETWEEN; reject constants that are no numbers, and conditions.
+    """Return BETWEEN or NOT BETWEEN; reject conditions, and constants that are not numbers.
 
-    The bounds of BETWEEN must be in order if both are constants.  A negative number is no constant: it is a sign and a
+    The bounds of BETWEEN must be in order if both are constants.  A negative number is not a constant, but a sign and a
     constant.
 
     Raises:
@@ -74,7 +74,7 @@ def one_of(part: Condition, texts: frozenset[str], negated: bool) -> OneOf:
     """Return IN or NOT IN of a property.
 
     Raises:
-        FilterError: the operand is no property.
+        FilterError: the operand is not a property.
     """
     if not isinstance(part, Property):
         raise FilterError(f"Invalid MessageSelector: IN needs a property before it, not {_name(part)}")

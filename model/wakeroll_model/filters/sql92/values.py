@@ -31,7 +31,8 @@ def equal(left: Value, right: Value) -> bool:
     """Return whether two values that are not null are equal; text is converted to the type of the other side.
 
     Raises:
-        IncomparableError: text that is no such number, or a boolean on the left of text (a ClassCastException in Java).
+        IncomparableError: text that is not such a number, or a boolean on the left of text (a ClassCastException in
+            Java).
     """
     if isinstance(left, bool):
         if isinstance(right, str):
@@ -50,7 +51,7 @@ def order(left: Value, right: Value) -> int:
     Text is converted to the type of the other side, and to a double if both sides are text.
 
     Raises:
-        IncomparableError: text that is no such number.
+        IncomparableError: text that is not such a number.
     """
     if isinstance(left, str):
         left = whole(left, right) if isinstance(right, int) else double(left)
@@ -70,7 +71,7 @@ def whole(text: str, like: int) -> int:
     Blanks, a point or an exponent are errors; a plus sign and digits of other scripts up to U+FFFF are valid.
 
     Raises:
-        IncomparableError: it is no whole number, or too large: "3000000000" is not greater than 10.
+        IncomparableError: it is not a whole number, or too large for the type; so "3000000000" is not greater than 10.
     """
     limit = _INTEGER_LIMIT if -_INTEGER_LIMIT < like < _INTEGER_LIMIT else _LONG_LIMIT
     number = _whole(text)
@@ -83,7 +84,7 @@ def double(text: str) -> float:
     """Convert text as `Double.valueOf` does, with outer blanks, NaN, Infinity, hexadecimals, and an f or d at the end.
 
     Raises:
-        IncomparableError: the text is no number.
+        IncomparableError: the text is not a number.
     """
     number = _double(text)
     if number is None:

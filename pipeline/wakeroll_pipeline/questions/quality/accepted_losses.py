@@ -1,4 +1,4 @@
-"""The rows that rules leave out because they are lost on record: such a rule is skipped, and names them."""
+"""The rows that rules leave out because they are recorded as lost: such a rule counts as skipped, and names them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -19,11 +19,11 @@ _RULES: Mapping[str, Sequence[str]] = {
     ),
     SNAPSHOTS.name: ("snapshots.hash",),
 }
-"""Table -> rules that leave out what its lost rows would have shown."""
+"""Table -> rules that leave out results of its lost rows."""
 
 
 def left_out(losses: Iterable[Loss]) -> Iterator[Broken]:
-    """Yield a row for each loss and each rule that leaves something out because of it: see `SKIPPED`."""
+    """Yield a row for each loss and each rule that leaves rows out because of it: see `SKIPPED`."""
     for loss in losses:
         rules = [CHAIN_RULES[loss.table].name, *(_RULES.get(loss.table, ()) if loss.stream else ())]
         for rule in rules:

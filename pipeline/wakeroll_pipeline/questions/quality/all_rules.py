@@ -36,7 +36,7 @@ def check(
         spark: session with the tables and views: see `wakeroll_pipeline.ledger.tables.open_views`.
         gate: runs the rules.
         names: tables and views whose rules are checked; None: all.
-        chains: returns the violations of those rules that are about chains; None: these rules are left out.
+        chains: returns the violations of the rules about chains; None: these rules are left out.
 
     Returns:
         One result per rule.
@@ -71,7 +71,7 @@ def _outcomes(
 
 
 def sentences(left_out: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return rule -> a sentence about all that it has left out."""
+    """Return rule -> a sentence about everything that it has left out."""
     found: dict[str, list[str]] = {}
     for rule, what in left_out:
         found.setdefault(rule, []).append(what)

@@ -1,4 +1,4 @@
-"""The rules about chains: each table has exactly the rows that its recorder wrote.
+"""The rules about hash chains: each table has exactly the rows that its recorder wrote.
 
 The lines of a table are checked first, without its rows: none is missing or edited. Then the rows are read in the order
 of their streams, some hundred thousand at a time, and the hashes of each line are computed again.
@@ -46,17 +46,17 @@ class ChainCheck:
         self.since = {head.table: head.number for head in since}
         """Table -> number of the line up to which it was checked before."""
         self._behind: dict[str, _Behind] = {}
-        """Table that begins behind a line -> its chain from there on."""
+        """Table that begins after a line -> its chain from there on."""
         self.notes: list[str] = []
-        """Why all rows of a table were read, although it was checked before up to a line; as sentences."""
+        """Sentences with the reasons why all rows of a table were read although it was checked before up to a line."""
         self.heads: list[Head] = []
         """The newest line of each table that was checked and has lines, sorted by table."""
         self.skipped: dict[str, str] = {}
-        """Rule that could prove nothing -> the reason."""
+        """Rule without any proof -> the reason."""
 
     @staticmethod
     def tables_of(rules: Collection[Rule]) -> list[Table]:
-        """Return the tables whose chains some of these rules are about, sorted by name."""
+        """Return the tables whose chains are the subject of these rules, sorted by name."""
         wanted = {rule.name for rule in rules}
         return sorted((one for one in CHAINED if CHAIN_RULES[one.name].name in wanted), key=lambda one: one.name)
 
@@ -77,17 +77,17 @@ class ChainCheck:
             yield from broken_chain(ledger, chain, self.published, source, self.since.get(table.name, 0))
 
     def _first_of(self, table: Table) -> int:
-        """Return the number of the first line that is read: the one before the oldest line that must be there."""
+        """Return the number of the first line to read: the one before the oldest line that must exist."""
         if table.name not in self.since:
             return 1
         return min(head.number for head in self.published if head.table == table.name) - 1
 
     def leave_out_checked_rows(self, ledger: DuckLedger) -> None:
-        """Let the tables of a ledger begin behind the lines up to which they were checked before.
+        """Let the tables of a ledger begin after the lines up to which they were checked before.
 
-        Only files that were written since are read, and only lines since. They are enough if the lines prove the rows
-        of these files. Otherwise all rows of the table are read: a line that replaces others covers them all, a clock
-        was put back, or rows are damaged.
+        Only files and lines that were written since are read. These are enough if the lines prove the rows of the
+        files. Otherwise all rows of the table are read, because a line that replaces others covers all of them, a clock
+        was set back, or rows are damaged.
         """
         for table in CHAINED:
             if table.name in self.since:
@@ -128,7 +128,7 @@ class ChainCheck:
 
 
 class _Behind(NamedTuple):
-    """The chain of a table that begins behind a line."""
+    """The chain of a table from after a line on."""
 
     chain: Chain
     is_proven: bool
@@ -136,7 +136,7 @@ class _Behind(NamedTuple):
 
 
 def _recent(chain: Chain, number: int) -> Written | str:
-    """Return which files have all rows behind a line; a reason, as a part of a sentence, if any file may have some."""
+    """Return the files with all rows after a line; or, if any file may have some, the reason as part of a sentence."""
     replacing = next((one for one in chain.lines if one.number > number and one.kind in _REPLACING), None)
     if replacing is not None:
         return f"line {replacing.number} of {EpochMs(replacing.at_ms)} ({replacing.kind}) replaces the lines before it"
@@ -160,7 +160,7 @@ def broken_chain(
         ledger: the ledger.
         chain: the lines of one table.
         published: lines that must be in the chain.
-        source: view of the whole table; None: that with its name.
+        source: view of the whole table; None: the view with its name.
         since: number of the line up to which the table was checked before.
     """
     source = chain.table.name if source is None else source
@@ -192,7 +192,7 @@ def _linked_lines(chain: Chain) -> tuple[Sequence[Line], str, int]:
 
 
 def _uncovered(ledger: DuckLedger, table: Table, source: str, covered: Covered, rule: str) -> Iterator[Broken]:
-    """Yield the streams with rows behind the positions of all lines, and the rows without a position."""
+    """Yield the streams with rows after the positions of all lines, and the rows without a position."""
     if unplaced := rows_without_position(ledger.table_connection, source, table):
         yield Broken(rule, "no position", f"{unplaced} rows", "no row that no line covers")
     for stream, last in highest_positions(ledger.table_connection, source, table).items():
@@ -212,4 +212,4 @@ def _where(span: Span) -> str:
 
 
 _NAMED = 3
-"""Streams that a violation names."""
+"""Maximum number of streams that a violation names."""

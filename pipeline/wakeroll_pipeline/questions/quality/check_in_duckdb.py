@@ -1,4 +1,4 @@
-"""The check in DuckDB, without Great Expectations: DuckDB and the model judge all rows of the tables and views."""
+"""The check in DuckDB, without Great Expectations: DuckDB and the model check all rows of the tables and views."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -26,7 +26,7 @@ def check_in_duckdb(
 ) -> list[RuleResult]:
     """Check the rules of a ledger, as `wakeroll_pipeline.questions.quality.all_rules.check` does in Spark.
 
-    A table that cannot be read leaves the rules that read it unchecked; the others are checked.
+    If a table cannot be read, the rules that read it are not checked; all others are.
 
     Args:
         ledger: the ledger.
@@ -104,6 +104,6 @@ def _types(ledger: DuckLedger, suite: str, rules: Sequence[Rule]) -> list[RuleRe
 def _in_order(
     rules: Sequence[Rule], judged: Iterable[RuleResult], why: Mapping[str, UnreadableTable]
 ) -> list[RuleResult]:
-    """Return the results in the order of the rules; `why` has the reason for each rule without one."""
+    """Return the results in the order of the rules; `why` has the reason for each rule without a result."""
     by_name = {one.rule.name: one for one in judged}
     return [by_name.get(rule.name) or RuleResult(rule, not_checked=str(why[rule.name])) for rule in rules]

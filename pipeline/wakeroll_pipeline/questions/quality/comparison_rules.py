@@ -48,7 +48,7 @@ _DECIDED: Mapping[str, tuple[str, type[Decision]]] = {
     ASSIGNMENTS.name: ("hand-over", Handover),
     OFFSETS.name: ("offset", Offset),
 }
-"""Table -> kind of decision that makes its rows, in words, and its declaration."""
+"""Table -> kind of decision from which its rows are derived, in words, and its declaration."""
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
     ASSIGNMENTS.name: {
         "client_id": "said.{q}to{q}",
@@ -68,14 +68,14 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "deleted": "said.deleted",
     },
 }
-"""Table -> its columns behind those of both, as expressions of a decision; `q` quotes a name."""
+"""Table -> its own columns, which follow the common ones, as expressions of a decision; `q` quotes a name."""
 
 _FIELD = {"spark": "get_json_object({text}, '$.{name}')", "duckdb": "try(json_extract_string({text}, '$.{name}'))"}
-"""Field of a JSON text."""
+"""SQL of a field of a JSON text, by engine."""
 _VALUE = {"spark": "cast(value as string)", "duckdb": "decode(value, 'replace')"}
-"""Text of the value of an event."""
+"""SQL of the text of an event's value, by engine."""
 _ROW = {"spark": "to_json(struct(*), map('ignoreNullFields', 'false'))", "duckdb": "cast(to_json({table}) as varchar)"}
-"""A row as JSON, with its nulls."""
+"""SQL of a row as JSON with its nulls, by engine."""
 
 
 def text_of(name: str) -> str:
@@ -99,7 +99,7 @@ def queries(engine: Engine) -> Mapping[str, str]:
 
 
 def decided_views(engine: Engine) -> Mapping[str, str]:
-    """Return view -> query of the rows that the decisions make in a table, in the SQL of an engine.
+    """Return view -> query of the rows that follow from the decisions for a table, in the SQL of an engine.
 
     `record` derives its rows in Python (`wakeroll_pipeline.operators.ledger_rows`), so this is a second derivation.
     """
@@ -129,9 +129,9 @@ class Look(NamedTuple):
     rules: Sequence[Rule]
     query: Callable[[Engine], str]
     violations: Callable[[Lost], Callable[[Iterable[Any]], Iterator[Broken]]]
-    """Returns the function that yields the violations in the rows, with regard to what is lost."""
+    """Returns the function that yields the violations in the rows, given the losses."""
     is_in_order: bool = True
-    """Whether the rows are those of shards, in the order of their decisions; else they may come in any order."""
+    """Whether the rows are in the order of the decisions of shards; otherwise they may come in any order."""
     fetched: int = 10_000
     """Number of rows that DuckDB passes at once."""
 
@@ -157,7 +157,7 @@ def _with_forgotten(table: Table, _engine: Engine) -> str:
 
 
 def _suspect_types(engine: Engine) -> str:
-    """Return the query of the records whose type seems not to be that of their value."""
+    """Return the query of the records whose column `type` seems to differ from the type in their value."""
     seems = _field(engine, _VALUE[engine], "type")
     return f"select topic, partition, events.offset, value, type from events where type is distinct from {seems}"
 
@@ -169,7 +169,8 @@ def _snapshots(_engine: Engine) -> str:
 def events_to_answer(engine: Engine) -> str:
     """Return the query of the records for `answers_due`.
 
-    Those with a rejected signature have their answer already: signatures cannot be verified here without the secrets.
+    Records with a rejected signature have their answer already, because signatures cannot be verified here without the
+    secrets.
     """
     return f"""
         select events.topic, events.partition, events.offset, events.at_ms, events.key, events.value
@@ -217,7 +218,7 @@ def history_rules() -> list[Rule]:
 
 
 def needs_the_past(rule: Rule) -> bool:
-    """Return whether a rule compares new rows with older ones, so that it cannot be checked without these."""
+    """Return whether a rule compares new rows with older ones, so that it needs both."""
     return rule.table not in TABLES or rule.name in _WITH_OLDER_ROWS
 
 
@@ -232,8 +233,8 @@ def broken_rows(
 
     Args:
         spark: session with the tables and views, see `wakeroll_pipeline.ledger.tables.open_views`.
-        rules: rules of `history_rules` to check; None: all.  The result may hold rows that break other rules too.
-        others: violations that were found elsewhere, and are in the result too.
+        rules: rules of `history_rules` to check; None: all. The result may contain rows that break other rules too.
+        others: further violations to include in the result.
     """
     from wakeroll_pipeline.ledger.schemas import schema_of
     from wakeroll_pipeline.ledger.spark_ledger import SparkLedger

@@ -1,4 +1,4 @@
-"""Declared rules, judged by DuckDB on all rows of a table or view: one query counts the rows that break each rule."""
+"""Declared rules, checked by DuckDB on all rows of a table or view: one query counts the rows that break each rule."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from wakeroll_pipeline.questions.quality.rule import SHOWN, Rule, RuleResult
 def judge_rows(
     connection: DuckDBPyConnection, table: str, rules: Sequence[Rule], key: Sequence[str]
 ) -> list[RuleResult]:
-    """Return the results of those rules that are about rows, with the first rows that break them.
+    """Return the results of the rules about rows, with the first rows that break them.
 
     Args:
         connection: has the table or view.
@@ -36,11 +36,11 @@ def judge_rows(
 
 
 def judge_types(rules: Sequence[Rule], declared: Mapping[str, str], stored: Mapping[str, str]) -> list[RuleResult]:
-    """Return the results of those rules that are about types of columns.
+    """Return the results of the rules about types of columns.
 
     Args:
         rules: the rules of a table.
-        declared: column -> its type by the declaration, in DuckDB's words.
+        declared: column -> its declared type, by DuckDB's name.
         stored: column -> its type in the files; a column that the files lack is left out.
     """
     results = []

@@ -1,7 +1,7 @@
 """Great Expectations: it checks the suites of rules in Spark, and makes the Data Docs of every check.
 
-In Spark, a first run checks all rules of a suite at once, in one job, and keeps no rows.  A second run collects rows of
-the broken rules only.  DuckDB judges the rules itself (`check_in_duckdb`); its results become Data Docs here.
+In Spark, a first run checks all rules of a suite at once, in one job, and keeps no rows. A second run collects rows of
+the broken rules only. DuckDB checks the rules itself (`check_in_duckdb`); its results are converted to Data Docs here.
 """
 
 import re
@@ -88,7 +88,7 @@ class Gate:
             rules: all rules of the suite.
             rows: rows of the table or view; for the suite `HISTORY`, the violations.
             key: columns that identify a row.
-            skipped: rule -> what it leaves out, as a sentence.
+            skipped: rule -> sentence about the rows that it leaves out.
 
         Returns:
             One result per rule, in the order of `rules`.
@@ -109,11 +109,11 @@ class Gate:
     def record(self, outcomes: Sequence[RuleResult], looked_at: Sequence[TableLookedAt]) -> None:
         """Add results that DuckDB has found, for the Data Docs.
 
-        The suite of each table begins with the number of its rows, beside its version and its positions.
+        The suite of each table begins with its number of rows, its version and its positions.
 
         Args:
-            outcomes: the results; those of a suite follow each other.
-            looked_at: tables that were looked at.
+            outcomes: the results; those of one suite are consecutive.
+            looked_at: the checked tables.
         """
         tables = {one.table: one for one in looked_at}
         has_gaps = any(one.rule.name == "events.offsets" and one.skipped for one in outcomes)
@@ -134,7 +134,7 @@ class Gate:
         return Path(str(site["site_url"]).removeprefix("file://"))
 
     def forget_results(self, before_ms: int) -> int:
-        """Delete the stored results of runs before a moment, with their pages; return how many there were.
+        """Delete the stored results of runs before a moment, with their pages; return their number.
 
         The index page is built again without them.
 
@@ -153,7 +153,7 @@ class Gate:
         return len(old)
 
     def _remove_folders(self, old: Sequence[Any]) -> None:
-        """Remove the empty folders of results and pages that are gone."""
+        """Remove the empty folders of deleted results and pages."""
         root = self._context.root_directory
         assert root is not None, "only a project with files has stored results"
         uncommitted = Path(root) / "uncommitted"
@@ -227,7 +227,7 @@ def _exception_info(failure: str) -> dict[str, Any]:
 
 
 def _expectation(rule: Rule, engine: Engine, skipped: str) -> Any:
-    """Return the expectation of a rule; its description says what it leaves out."""
+    """Return the expectation of a rule; its description names the rows that it leaves out."""
     arguments = dict(rule.arguments)
     if engine == "duckdb" and "type_" in arguments:
         arguments["type_"] = _DUCKDB_TYPES[arguments["type_"]]
@@ -240,7 +240,7 @@ def _class_of(name: str) -> Any:
 
 
 def _verdict(one: RuleResult, tables: Mapping[str, TableLookedAt]) -> tuple[bool, dict[str, Any], str]:
-    """Return whether a rule holds, its figures in the words of Great Expectations, and why it was not checked."""
+    """Return whether a rule holds, its figures by the names of Great Expectations, and why it was not checked."""
     if one.not_checked:
         return False, {}, one.not_checked
     if one.rule.is_of_type:
@@ -293,7 +293,7 @@ def _outcome(rule: Rule, result: ExpectationValidationResult) -> RuleResult:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a pandas column as Python's own; None if it is missing."""
+    """Return a value of a pandas column as a plain Python value; None if it is missing."""
     if isinstance(value, np.generic):
         return value.item()
     return None if value is pd.NA else value

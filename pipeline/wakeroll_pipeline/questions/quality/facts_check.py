@@ -12,7 +12,7 @@ from wakeroll_pipeline.questions.quality.rule import SHOWN, RuleResult, rows_rul
 from wakeroll_pipeline.storage.place import Folder, Place
 
 RULE = rows_rule("daily_facts.computed", "the facts of each day are those that its rows give, while no row is deleted")
-"""It is checked in DuckDB, one day after another, if there are daily facts."""
+"""The rule of the daily facts. It is checked in DuckDB, day by day, if there are daily facts."""
 
 
 def check_facts(warehouse: Folder) -> RuleResult | None:

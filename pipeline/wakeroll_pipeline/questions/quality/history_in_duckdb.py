@@ -29,24 +29,24 @@ from wakeroll_pipeline.questions.quality.rule import SHOWN, Rule
 from wakeroll_pipeline.questions.quality.unanswered_records import answers_due
 
 _INSERTED = 10_000
-"""Records that are inserted into the table `awaited` at once."""
+"""Number of records that are inserted into the table `awaited` at once."""
 KEPT = 100
-"""Violations of a rule that are kept; all are counted."""
+"""Maximum number of violations of a rule that are kept; all are counted."""
 
 
 class Violations:
     """The violations of a ledger: all are counted, and the first ones of each rule are kept."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin without violations."""
         self.counts: Counter[str] = Counter()
         """Rule -> number of rows that break it."""
         self.not_checked: dict[str, UnreadableTable] = {}
-        """Rule -> the table that it reads, which cannot be read."""
+        """Rule -> the unreadable table that it needs."""
         self.rows: list[tuple[str, str, str | None, str | None]] = []
         """The kept violations: rule, key of the row, value found, value expected."""
         self.left_out: list[tuple[str, str]] = []
-        """Rule, and what it has left out, and why."""
+        """Rule, and sentence about the rows that it has left out."""
 
     def add(self, found: Iterable[tuple[str, str, str | None, str | None]]) -> None:
         """Add violations."""
@@ -75,8 +75,8 @@ def history_in_duckdb(
     Args:
         connection: has the tables and views of a ledger; gets further views.
         rules: the rules.
-        damage_behind: returns the table that cannot be read and made DuckDB fail; its rules are not checked.
-        losses: rows that are lost on record, which the rules leave out.
+        damage_behind: returns the unreadable table that made DuckDB fail; its rules are not checked.
+        losses: rows that are recorded as lost, which the rules leave out.
     """
     wanted = {rule.name for rule in rules}
     found = Violations()

@@ -1,7 +1,7 @@
 """The import of Great Expectations without the packages that Data Docs of a check in DuckDB do not need.
 
 It imports SciPy's statistics and Altair for expectations that wakeroll does not use, and the clients of Spark and of
-cloud stores if they happen to be installed. All of them take longer than the check.
+cloud stores if they happen to be installed. Together, these imports take longer than the check.
 """
 
 import gc
@@ -16,7 +16,7 @@ from typing import Any
 _LATER = ("altair", "scipy.stats")
 """Modules that are imported when they are used first."""
 _OPTIONAL = ("boto3", "botocore", "pyspark")
-"""Packages without which Great Expectations does what it can."""
+"""Packages that are optional for Great Expectations."""
 
 
 class _Later(ModuleType):
@@ -32,9 +32,9 @@ class _Later(ModuleType):
 
 @contextmanager
 def lean_imports() -> Iterator[None]:
-    """Let the block import Great Expectations quickly.
+    """Make the import of Great Expectations in a block quick.
 
-    Packages that this process has already imported stay as they are. A process that uses Spark too must import
+    Packages that this process has already imported are not affected. A process that uses Spark too must import
     `pyspark` before.
     """
     for name in _LATER:

@@ -1,6 +1,6 @@
-"""Rules that `wakeroll_model.decision_rules` checks: it gets the rows of each shard in order, from Spark or DuckDB.
+"""Rules that `wakeroll_model.decision_rules` checks, on the rows of each shard in order, from Spark or DuckDB.
 
-This module only turns rows into decisions, one by one, and violations into rows.
+This module only converts rows to decisions, one by one, and violations to rows.
 """
 
 import re
@@ -35,13 +35,13 @@ from wakeroll_pipeline.questions.quality.schema_rules import FORMER_WORDS
 
 
 class Question(NamedTuple):
-    """A rule, and what checks it in the model."""
+    """A rule, and the part of the model that checks it."""
 
     rule: Rule
     begin: Callable[[bool], DecisionRule]
-    """Begins to check decisions; gets whether they begin with the first one of the shard."""
+    """Creates the check of decisions; its argument is whether they begin with the first one of the shard."""
     reads_words: bool = False
-    """Whether the rule depends on the words in decisions, such as `how`; an earlier version meant other things."""
+    """Whether the rule depends on words in decisions, such as `how`, which had other meanings in an earlier version."""
 
 
 JSON = rows_rule("decisions.json", "the JSON of a decision is valid for its kind")
@@ -92,14 +92,14 @@ RULES_OF_OFFSETS = tuple(question.rule for question in OF_OFFSETS)
 
 
 Lost = Mapping[str, Sequence[Range]]
-"""Shard with era -> ranges of its decisions that are missing on record, ascending.  Behind such a range, the state is
-not known, as before the first decision."""
+"""Shard with era -> ranges of its decisions that are recorded as lost, ascending. After such a range, the state is not
+known, as before the first decision."""
 
 
 def violations_in_decisions(rows: Iterable[Any], lost: Lost = MappingProxyType({})) -> Iterator[Broken]:
     """Yield the violations in the rows of the view `told`, in the order of shard and seq.
 
-    Of decisions whose records are deleted, retention has left only some: these are judged one by one.
+    Of decisions whose records are deleted, retention has kept only some: these are checked one by one.
     """
     for shard, its_rows in groupby(rows, attrgetter("shard")):
         yield from _violations_of_shard(shard, its_rows, lost.get(shard, ()))
@@ -165,14 +165,14 @@ def _place(shard: str, seq: float) -> str:
 
 
 class _Asked:
-    """Questions about the decisions of a shard, which get them one by one; they begin again behind a lost range."""
+    """Rules that check the decisions of a shard one by one; they begin again after a lost range."""
 
     def __init__(self, questions: Sequence[Question], lost: Sequence[Range], *, is_dense: bool) -> None:
         """Begin before the first decision.
 
         Args:
-            questions: the questions.
-            lost: ranges of decisions that are lost on record; they do not touch, ascending.
+            questions: the rules.
+            lost: ranges of decisions that are recorded as lost, ascending; they do not touch.
             is_dense: whether no number may be missing between two decisions, except lost ones.
         """
         self._questions = questions
@@ -182,7 +182,7 @@ class _Asked:
         self._last_seq: int | None = None
 
     def broken_by(self, decision: AnyDecision) -> Iterator[tuple[Question, Violation]]:
-        """Take the next decision, and yield what it breaks."""
+        """Process the next decision, and yield its violations."""
         if self._last_seq is None or self._is_behind_loss(self._last_seq, decision.seq):
             yield from self.broken_at_end()
             whole = self._is_dense and decision.seq == 1
@@ -193,20 +193,20 @@ class _Asked:
                 yield question, found
 
     def broken_at_end(self) -> Iterator[tuple[Question, Violation]]:
-        """Yield what is broken after the last decision."""
+        """Yield the violations after the last decision."""
         return ((question, found) for question, rule in self._rules for found in rule.broken_at_end())
 
     def _is_behind_loss(self, before: int, seq: int) -> bool:
-        """Return whether decisions between two numbers are lost on record."""
+        """Return whether decisions between two numbers are recorded as lost."""
         if self._is_dense:
             return before + 1 < seq and any(first <= before + 1 and last >= seq - 1 for first, last in self._lost)
         return any(first < seq and last > before for first, last in self._lost)
 
 
 class _Held:
-    """The violations in a shard, until all of it was read: only then is it known which of them count.
+    """The violations in a shard until all of its rows were read: only then is it known which of them are valid.
 
-    They are counted; of each rule and group, only the first ones are kept.
+    All are counted; for each rule and group, only the first ones are kept.
     """
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class _Held:
 
         Args:
             shard: the shard.
-            former: groups whose decisions have words of an earlier version; questions about words leave them out.
+            former: groups whose decisions have words of an earlier version; rules that depend on words leave them out.
         """
         for question in OF_DECISIONS:
             name = question.rule.name

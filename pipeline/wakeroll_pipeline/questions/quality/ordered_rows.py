@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 Frames: TypeAlias = "Iterator[pd.DataFrame]"
 Ask: TypeAlias = Callable[[Iterable[Any]], Iterator[Struct]]
-"""Makes rows of rows, which have their columns as attributes."""
+"""Function that derives rows from rows, which have their columns as attributes."""
 
 
 SKIPPED = ":skipped"
-"""Ending of the rule in a row that is no violation: `found` is what the rule has left out at `at`, and why."""
+"""Suffix of the rule in a row that is not a violation: `found` names the rows that the rule has left out at `at`, and
+the reason."""
 
 
 class Broken(Struct, frozen=True):
@@ -40,7 +41,8 @@ class Broken(Struct, frozen=True):
 def never_null(table: Table) -> list[str]:
     """Return the columns of a table that are never null.
 
-    Rows in which one is null break the rule of that column; functions that need all of them do not get these rows.
+    A row with a null in one of them breaks the rule of that column; functions that need all columns do not receive such
+    rows.
     """
     return [column.name for column in columns_of(table.row) if not column.is_nullable]
 
@@ -51,12 +53,12 @@ def in_order(rows: "DataFrame", stream: Sequence[str], position: str) -> "DataFr
 
 
 def found_by(ask: Ask, rows: "DataFrame", declared: type[Struct]) -> "DataFrame":
-    """Return the rows that a function makes of other rows, found by Spark.
+    """Return the rows that a function derives from other rows, in Spark.
 
     Args:
         ask: the function.
-        rows: its rows.
-        declared: the rows that it makes.
+        rows: input rows of the function.
+        declared: declaration of the derived rows.
     """
     from wakeroll_pipeline.ledger.schemas import schema_of
 
@@ -64,7 +66,7 @@ def found_by(ask: Ask, rows: "DataFrame", declared: type[Struct]) -> "DataFrame"
 
 
 def found_in_frames(ask: Ask, declared: type[Struct], frames: Frames) -> Frames:
-    """Yield frames of the rows that a function makes of the rows of other frames."""
+    """Yield frames of the rows that a function derives from the rows of other frames."""
     yield from frames_of(ask(rows_of(frames)), declared)
 
 

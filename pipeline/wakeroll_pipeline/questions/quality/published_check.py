@@ -1,4 +1,4 @@
-"""The check against the lines that the recorder published in Kafka: nobody has rewritten the chains."""
+"""The check against the lines that the recorder published in Kafka, which shows that the chains were not rewritten."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,9 +16,9 @@ from wakeroll_pipeline.questions.quality.rule import SHOWN, RuleResult, rows_rul
 from wakeroll_pipeline.storage.place import Folder, Place
 
 RULE = rows_rule("chain.published", "the chains have each line that the recorder published in Kafka")
-"""It is checked beside the others if a broker is named."""
+"""The rule of the published lines, which is checked if a broker is named."""
 _AT_ONCE = 1_000
-"""Numbers of lines in the condition of a query."""
+"""Maximum number of lines in the condition of a query."""
 
 
 def check_published(warehouse: Folder, published: Sequence[Published] | None, topic: str) -> RuleResult:
@@ -30,7 +30,7 @@ def check_published(warehouse: Folder, published: Sequence[Published] | None, to
         warehouse: folder of the tables. They must have been read after the records: their newest lines were stored
             before they were published.
         published: the records of the topic, in the order of the log; None: there is no topic.
-        topic: its name.
+        topic: name of the topic.
     """
     if published is None:
         return RuleResult(RULE, skipped=f"there is no topic {topic}; `wakeroll run` of this release creates it")
@@ -51,7 +51,7 @@ def check_published(warehouse: Folder, published: Sequence[Published] | None, to
 
 
 def sentence_of(result: RuleResult, published: Sequence[Published] | None, topic: str) -> str:
-    """Return what the check has shown, for people; empty if it has shown nothing."""
+    """Return the result of the check as a sentence; empty if there is none."""
     if result.broken:
         first = result.rows[0]
         return (
@@ -69,7 +69,7 @@ _NAMES = frozenset(table.name for table in CHAINED)
 
 
 def _broken(warehouse: Place, lines: Sequence[Published], topic: str) -> Iterator[dict[str, str]]:
-    """Yield the published lines that the chains do not have, in their order."""
+    """Yield the published lines that are missing in the chains, in their order."""
     for table in CHAINED:
         wanted = [one for one in lines if one.table == table.name]
         if not wanted:
@@ -91,7 +91,7 @@ def _broken(warehouse: Place, lines: Sequence[Published], topic: str) -> Iterato
 
 
 def _hashes(warehouse: Place, table: str, numbers: Sequence[int], last: int) -> dict[int, str]:
-    """Return number -> hash of these lines of a table, as far as it has them; `last` is its last gathered line."""
+    """Return number -> hash of these lines of a table, as far as they exist; `last` is its last gathered line."""
     found: dict[int, str] = {}
     for begin in range(0, len(numbers), _AT_ONCE):
         some = ", ".join(map(str, numbers[begin : begin + _AT_ONCE]))

@@ -1,6 +1,6 @@
-"""The rule of the column `type` of `events`: it is the field `type` of the value.
+"""The rule of the column `type` of `events`: it must be the field `type` of the value.
 
-An engine selects the rows whose JSON seems to say something else; these are read as the recorder reads them.
+An engine selects the rows whose JSON seems to have another type; these are then parsed as by the recorder.
 """
 
 from collections.abc import Iterable, Iterator

@@ -22,7 +22,7 @@ class Rule:
     expectation: str
     """Name of a class in `great_expectations.expectations`."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of that class."""
+    """Arguments of the expectation's class."""
 
     @property
     def table(self) -> str:
@@ -31,7 +31,7 @@ class Rule:
 
     @property
     def column(self) -> str:
-        """Column that the rule is about; empty if several."""
+        """Column that the rule is about; empty for several."""
         return str(self.arguments.get("column", ""))
 
     @property
@@ -58,18 +58,18 @@ class RuleResult:
     broken: int = 0
     """Number of rows that break the rule; 1 if a rule about the whole table is broken."""
     rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    """The first of these rows: their key, and the value found."""
+    """The first rows that break the rule: their keys, and the values found."""
     failure: str = ""
     """Message of an engine that failed while it checked the rule; empty if it did not."""
     not_checked: str = ""
-    """Why the rule could not be checked, as a sentence; empty if it was."""
+    """Sentence why the rule could not be checked; empty if it was checked."""
     skipped: str = ""
-    """Rows that the rule left out, and why, as a sentence; empty if it looked at all of them."""
+    """Sentence about the rows that the rule left out, with the reason; empty if all rows were checked."""
     looked_at: int | None = None
     """Number of rows that the rule was applied to; None if it compares tables, or is about a whole table."""
 
 
 def inserted(outcomes: Sequence[RuleResult], result: RuleResult) -> Sequence[RuleResult]:
-    """Return results with another one of the suite `HISTORY`, behind the others of this suite."""
+    """Return results with a further one of the suite `HISTORY`, after the others of this suite."""
     at = max((number for number, one in enumerate(outcomes, 1) if one.rule.suite == HISTORY), default=0)
     return [*outcomes[:at], result, *outcomes[at:]]

@@ -1,6 +1,6 @@
 """Rules that follow from the declarations in `model`: types, nulls, bounds, words, patterns, keys.
 
-A rule is left out if other rules find whatever breaks it.
+A rule is left out if other rules find all of its violations.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ FORMER_WORDS: Mapping[type[Struct], Mapping[str, Mapping[str, str]]] = {
     AssignmentRow: {"how": {"replaced": "removed"}},
     Fenced: {"reason": {"replaced": "duplicate"}},
 }
-"""Declaration -> field -> values that an earlier version wrote, and older rows still hold -> a value of this version of
-which the model demands nothing more."""
+"""Declaration -> field -> value that only rows of an earlier version have -> value of this version by whose rules such
+rows are checked."""
 
 _FOUND_OTHERWISE = (
     # By `decisions.json`, which reads the JSON of each row, and `decisions.header`, which compares it with the columns.
@@ -43,7 +43,7 @@ _FOUND_OTHERWISE = (
     # By `divergences.none`, which each row breaks.
     f"{DIVERGENCES.name}.",
 )
-"""Beginnings of the names of rules for values of columns that would find nothing that no other rule finds."""
+"""Name prefixes of rules for values of columns that are not needed, because other rules find the same violations."""
 
 _TYPE_NAMES: Mapping[Simple, str] = {
     "string": "StringType",

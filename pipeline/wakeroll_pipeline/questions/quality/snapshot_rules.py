@@ -1,4 +1,4 @@
-"""The rule of the snapshots: each has the hash of its columns, or, if it is of an earlier release, can be decoded."""
+"""The rule of the snapshots: each has the correct hash of its columns; one of an earlier release can be decoded."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,7 +22,7 @@ SNAPSHOTS_TO_CHECK = """
             and snapshots.partition = lost_rows.partition
             and snapshots.offset between lost_rows.first_lost and lost_rows.last_lost
 """
-"""Query of the snapshots whose damage is not on record; readers use none of the others."""
+"""Query of the snapshots whose damage is not recorded as accepted; readers never use the others."""
 
 
 def violations_in_snapshots(rows: Iterable[Any]) -> Iterator[Broken]:

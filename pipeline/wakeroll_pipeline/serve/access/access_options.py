@@ -1,4 +1,4 @@
-"""The options that say who may read and change, and the checks that they make sense together."""
+"""The options for the rights to read and to change, and the checks of their combination."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class AccessOptions(Struct, frozen=True, kw_only=True):
-    """The rules of access; by default everybody may read, and nobody may change."""
+    """The rules of access; by default, everybody may read, and changes are not possible."""
 
     allow_changes: bool = False
     auth_file: Path | None = None
@@ -25,7 +25,7 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
     trusted_proxies: str = ""
     """Addresses and networks of the proxies, separated by commas."""
     oidc: Path | None = None
-    """File of an identity provider that logs users in; None: none does."""
+    """File of an identity provider that logs users in; None: no provider."""
     require_login: bool = False
     """Whether reading needs a login too."""
     public_url: str = ""
@@ -35,7 +35,7 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def has_login(self) -> bool:
-        """Whether users can be known."""
+        """Whether users can be identified."""
         return self.auth_file is not None or self.oidc is not None or bool(self.auth_header)
 
     @property
@@ -48,10 +48,10 @@ class AccessOptions(Struct, frozen=True, kw_only=True):
 
         Args:
             host: address that the page listens on.
-            settings: of the deployment.
+            settings: settings of the deployment.
 
         Raises:
-            InvalidUsage: they contradict each other, or a change could not work or would not be protected.
+            InvalidUsage: options contradict each other, or changes would not work or would not be protected.
         """
         self._check_login(host)
         if self.public_url and not _is_origin(self.public_url):

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from wakeroll_pipeline.serve.access.refusal import Refused
 
 FORM_S = 1_800
-"""A form can be sent for this long (s)."""
+"""Time within which a form can be sent (s)."""
 MOST_USED = 10_000
-"""Used tokens that are remembered until they expire."""
+"""Maximum number of used tokens, which are remembered until they expire."""
 
 
 class FormTokens:

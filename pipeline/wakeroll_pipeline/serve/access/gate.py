@@ -1,4 +1,4 @@
-"""The gate: it knows the user who sent a request, and refuses forms of other sites and other sessions."""
+"""The gate: it identifies the user of a request, and refuses forms of other sites and other sessions."""
 
 import secrets
 from pathlib import Path
@@ -28,18 +28,18 @@ _COOKIE, _SECURE_COOKIE = "wakeroll", "__Host-wakeroll"
 
 
 class Visitor(Struct, frozen=True, kw_only=True):
-    """A user who is known, by a session or by the header of a trusted proxy."""
+    """A user who was identified by a session, or by the header of a trusted proxy."""
 
     name: str
     address: str
     session_id: str
-    """The tokens of forms belong to it."""
+    """Id of the session, to which the tokens of forms belong."""
     can_log_out: bool
     rights: Rights = Rights()
 
 
 class Gate:
-    """Knows users, sessions and proxies."""
+    """Identifies users by sessions and proxies."""
 
     def __init__(self, options: AccessOptions) -> None:
         """Prepare.
@@ -52,9 +52,9 @@ class Gate:
         self.proxies = TrustedProxies(networks_of(options.trusted_proxies))
         self._known = None if options.auth_file is None else UserFile(options.auth_file)
         self.users = None if options.auth_header else self._known
-        """The users who log in with a password; None: nobody does."""
+        """The users who log in with a password; None: there are no such logins."""
         self.oidc = None if options.oidc is None else _client_of(options.oidc, options.insecure_http)
-        """The identity provider that logs users in; None: none does."""
+        """The identity provider that logs users in; None: there is none."""
         self.secret = secrets.token_hex(32)
         """Signs the cookie of a login that is under way at the provider."""
         self.sessions = Sessions(secret)
@@ -67,7 +67,7 @@ class Gate:
         return self.users is not None or self.oidc is not None
 
     def visitor(self, connection: HTTPConnection) -> Visitor | None:
-        """Return the user who sent a request; None if it is not known."""
+        """Return the user of a request; None if the user is not known."""
         address = self.proxies.address_of(connection)
         if self.options.auth_header:
             named = connection.headers.getlist(self.options.auth_header)
@@ -101,7 +101,7 @@ class Gate:
         return session if self.users is not None and session.seal == self.users.seal_of(session.name) else None
 
     def known(self, connection: HTTPConnection) -> Visitor:
-        """Return the user who sent a request.
+        """Return the user of a request.
 
         Raises:
             Refused: the user is not known.
@@ -112,7 +112,7 @@ class Gate:
         return visitor
 
     def known_with(self, connection: HTTPConnection, needed: Role, group_id: str, deployment: str = "") -> Visitor:
-        """Return the user who sent a request, if this user has the rights for a change of a group of a deployment.
+        """Return the user of a request, if this user has the rights for a change of a group of a deployment.
 
         Raises:
             Refused: the user is not known, or lacks a right.
@@ -135,7 +135,7 @@ class Gate:
         return f"the proxy named no valid user in the header {self.options.auth_header}"
 
     def accepts_logins(self, connection: HTTPConnection) -> bool:
-        """Return whether a login may travel over this connection: encrypted, within this machine, or as told."""
+        """Return whether a login may be sent over this connection: it is encrypted, local, or explicitly allowed."""
         return (
             self.options.insecure_http
             or self.proxies.is_https(connection)
@@ -146,7 +146,7 @@ class Gate:
         """Check that a form was sent by a page of this site.
 
         Raises:
-            Refused: another site sent it, or the browser does not say who did.
+            Refused: another site sent it, or the browser does not name the site.
         """
         site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
         if site not in (None, "same-origin") or (origin is None and site is None):
@@ -160,7 +160,7 @@ class Gate:
     def set_session(
         self, connection: HTTPConnection, response: Response, cookie: str, length_s: int = SESSION_S
     ) -> None:
-        """Give a session of some length (s) to the browser."""
+        """Send the browser a session with a length (s)."""
         response.set_cookie(
             self._cookie_name(connection),
             cookie,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address, ip_address, ip_network
 
 WINDOW_S = 900.0
-"""Attempts are counted for this long (s)."""
+"""Time for which attempts are counted (s)."""
 PER_PAIR, PER_ADDRESS, PER_USER = 5, 20, 100
 """Failed attempts in the window. The limit per user is high, because an attacker could otherwise lock a user out."""
 MOST_KEYS = 20_000
-"""Users, addresses and pairs that are remembered; the ones not used for the longest time are forgotten."""
+"""Maximum number of remembered users, addresses and pairs; those that were unused for longest are forgotten."""
 
 _Key = tuple[str, str]
 
@@ -24,7 +24,7 @@ class LoginLimits:
         self._attempts: OrderedDict[_Key, deque[float]] = OrderedDict()
 
     def begin(self, user: str, address: str) -> float:
-        """Count an attempt; return 0 if it is allowed, else the time until the next one is (s)."""
+        """Count an attempt; return 0 if it is allowed, else the time until the next attempt is allowed (s)."""
         now_s, wait_s = self._clock(), 0.0
         for key, most in _keys_of(user, address):
             attempts = self._attempts.setdefault(key, deque(maxlen=most))
@@ -58,7 +58,7 @@ def _keys_of(user: str, address: str) -> Iterator[tuple[_Key, int]]:
 
 
 def _network_of(address: str) -> str:
-    """Return the address, or the network of an IPv6 address: one host usually has 2^64 of them."""
+    """Return the address, or the network of an IPv6 address, because one host usually has 2^64 addresses."""
     try:
         found = ip_address(address)
     except ValueError:

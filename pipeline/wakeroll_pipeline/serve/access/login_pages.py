@@ -25,11 +25,12 @@ from wakeroll_pipeline.serve.page_threads import DaemonThreads
 log = logging.getLogger(__name__)
 
 OIDC_PATH, CALLBACK_PATH = "/login/oidc", "/login/callback"
-"""Where a login at the identity provider begins, and where the provider leads the browser back."""
+"""Paths at which a login at the identity provider begins, and to which the provider redirects the browser back."""
 _UNDER_WAY, _UNDER_WAY_S = "wakeroll-login", 600
-"""Cookie of a login that is under way at the provider, and how long that may take (s)."""
+"""Cookie of a login in progress at the provider, and the longest time for it (s)."""
 _AT_ONCE, _MOST_WAITING = 2, 20
-"""Passwords that are verified at the same time, each with 32 MiB and a core, and logins that may wait for that."""
+"""Maximum number of passwords that are verified at the same time, each with 32 MiB and a core, and of waiting
+logins."""
 
 
 class Renderer(Protocol):
@@ -73,7 +74,7 @@ class LoginPages:
         return routes
 
     async def form(self, request: Request) -> Response:
-        """Show the form; lead a user who is known already to the page that was wanted."""
+        """Show the form; redirect a user who is logged in already to the requested page."""
         following = local_path(request.query_params.get("next", "/"))
         return (
             self._form(request, following) if self._gate.visitor(request) is None else RedirectResponse(following, 303)
@@ -107,7 +108,7 @@ class LoginPages:
         return response
 
     async def begin_oidc(self, request: Request) -> Response:
-        """Lead the browser to the identity provider."""
+        """Redirect the browser to the identity provider."""
         assert self._oidc is not None, "else there is no route"
         if not self._gate.accepts_logins(request):
             raise Refused("the connection is not encrypted, so logins are refused; open the page by https", 403)
@@ -117,7 +118,7 @@ class LoginPages:
         return answer
 
     async def finish_oidc(self, request: Request) -> Response:
-        """Begin a session for a user whom the identity provider has led back."""
+        """Begin a session for a user who returns from the identity provider."""
         assert self._oidc is not None, "else there is no route"
         address, following = self._gate.proxies.address_of(request), str(request.session.get("next", "/"))
         rules = self._oidc.rules
@@ -173,7 +174,7 @@ class LoginPages:
 
 
 def local_path(text: str) -> str:
-    r"""Return an address if it is a path of this site, else the first page: a link must not lead elsewhere.
+    r"""Return an address if it is a path of this site, else the first page: no link may lead to another site.
 
     >>> local_path("/groups/billing?q=a"), local_path("//evil.example"), local_path("/\\evil.example")
     ('/groups/billing?q=a', '/', '/')

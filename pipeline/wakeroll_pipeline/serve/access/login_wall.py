@@ -1,4 +1,4 @@
-"""The wall: with it, pages, events and JSON are for known users only."""
+"""The login wall: pages, events and JSON are for logged-in users only."""
 
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response

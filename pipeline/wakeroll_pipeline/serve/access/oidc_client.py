@@ -23,18 +23,18 @@ log = logging.getLogger(__name__)
 DEADLINE_S = 10.0
 """Longest wait for all answers of the provider to one request (s)."""
 METADATA_S = 600.0
-"""The provider's discovery document is read again after this time (s)."""
+"""Time after which the provider's discovery document is read again (s)."""
 CLOCKS_S = 60
 """Difference of the clocks of the provider and this machine that is tolerated (s)."""
 _SIGNATURES = ("RS", "PS", "ES", "Ed")
-"""Beginnings of the names of algorithms that have a public key: a token without a signature proves nothing."""
+"""Name prefixes of the accepted algorithms, which have a public key; a token without a signature is not accepted."""
 
 
 class OidcClient:
-    """Leads a browser to the provider, and verifies what it brings back."""
+    """Redirects a browser to the provider, and verifies the answer."""
 
     def __init__(self, rules: ProviderRules) -> None:
-        """Prepare; the provider is asked when somebody logs in."""
+        """Prepare; the provider is contacted at the first login."""
         self.rules = rules
         provider = rules.provider
         self._metadata_url = f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -55,8 +55,8 @@ class OidcClient:
         """Return a redirect to the provider; state, nonce and PKCE's verifier are in the session of the request.
 
         Args:
-            request: of the browser.
-            callback: address to which the provider leads the browser back.
+            request: request of the browser.
+            callback: address to which the provider redirects the browser back.
 
         Raises:
             Refused: the provider does not answer.
@@ -67,7 +67,7 @@ class OidcClient:
         return answer
 
     async def finish(self, request: Request) -> Mapping[str, Any]:
-        """Return the claims of a user whom the provider has led back.
+        """Return the claims of a user who returns from the provider.
 
         Raises:
             Refused: the login was not begun in this browser, the provider refused it or does not answer, or its token
@@ -104,7 +104,7 @@ class OidcClient:
         """Return the discovery document.
 
         Raises:
-            Refused: it is that of another issuer.
+            Refused: the document is that of another issuer.
         """
         known = self._app.server_metadata
         if time.time() - known.get("_loaded_at", 0.0) > METADATA_S:
@@ -121,7 +121,7 @@ class OidcClient:
 
     @asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:
-        """Turn the errors of a conversation with the provider into sentences for the user.
+        """Convert errors of requests to the provider to sentences for the user.
 
         Raises:
             Refused: see `begin` and `finish`.

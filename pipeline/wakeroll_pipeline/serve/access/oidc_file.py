@@ -1,4 +1,4 @@
-"""The file of an identity provider: who it is, what its claims are called, and which roles they give."""
+"""The file of an identity provider: its address, the names of its claims, and the roles that they grant."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ _NameOfClaim = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class GrantedRole(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rights of the users who have a role, or are in a group, at the provider."""
+    """The rights of the users with a role or a group at the provider."""
 
     role: str
     groups: tuple[str, ...] = ("*",)
@@ -28,7 +28,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The contents of the file."""
 
     issuer: str
-    """Address of the provider, as its tokens have it in ``iss``."""
+    """Address of the provider, equal to ``iss`` in its tokens."""
     client_id: Annotated[str, Meta(min_length=1)]
     client_secret_file: str = ""
     """File with the secret of the client, relative to this one; empty: the client is public."""
@@ -38,13 +38,13 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Name of the provider on the page of the login."""
     scope: str = "openid profile"
     user_claim: _NameOfClaim = "preferred_username"
-    """Claim of the ID token that names the user."""
+    """Claim of the ID token with the name of the user."""
     roles_claim: _NameOfClaim = "groups"
     """Claim that lists the user's roles or groups; dots lead into objects, as in ``realm_access.roles``."""
     session_minutes: Annotated[int, Meta(ge=1, le=24 * 60)] = 60
-    """Length of a session: after it, the provider is asked again (minutes)."""
+    """Length of a session (minutes); after it, a new login at the provider is needed."""
     roles: Annotated[dict[str, GrantedRole], Meta(min_length=1, max_length=1_000)]
-    """Role or group at the provider -> the rights that it gives. The first one counts that a user has."""
+    """Role or group at the provider -> the rights that it grants. The first one that a user has counts."""
 
 
 class ProviderRules(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class ProviderRules(Struct, frozen=True, kw_only=True):
 
     provider: Provider
     secret: str
-    """Secret of the client; empty: it is public."""
+    """Secret of the client; empty: the client is public."""
     ca_file: Path | None
     rights: Mapping[str, Rights]
     """Role or group at the provider -> its rights, in the order of the file."""

@@ -1,4 +1,4 @@
-"""The frame of a page: which user it greets, and which links it has because of that."""
+"""The frame of a page: the name of its reader, and the links that depend on the reader."""
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -12,18 +12,18 @@ class Frame(Struct, frozen=True, kw_only=True):
     """The parts of a page that depend on its reader."""
 
     name: str = ""
-    """Name of the user; empty if it is not known."""
+    """Name of the user; empty if the user is not known."""
     logout_token: str = ""
-    """Token of the form that ends the session; empty if there is none to end."""
+    """Token of the form that ends the session; empty if there is no session."""
     login: str = ""
-    """Address of the login form; empty if there is none, or the user is known already."""
+    """Address of the login form; empty if there is none, or the user is logged in already."""
     may_change: bool = False
-    """Whether the page offers changes to users who are known."""
+    """Whether the page offers changes to logged-in users."""
     rights: Rights = Rights()
-    """Rights of the user; all, if it is not known, because the login comes first."""
+    """Rights of the user; all rights if the user is not known, because a change requires a login first."""
 
     def offers_change(self, group_id: str, deployment: str) -> bool:
-        """Return whether the page leads to the changes of a group of a deployment."""
+        """Return whether the page links to the changes of a group of a deployment."""
         return self.may_change and not self.rights.lack("operator", group_id, deployment)
 
 

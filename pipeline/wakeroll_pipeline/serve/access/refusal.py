@@ -1,4 +1,4 @@
-"""The exceptions of a request that the page refuses, and of a question that has no answer."""
+"""The exceptions for a request that the page refuses, and for a query without an answer."""
 
 from wakeroll.errors import InvalidUsage
 
@@ -8,7 +8,7 @@ class Refused(Exception):
 
     Attributes:
         status: HTTP status of the answer.
-        link: address that helps the user further; empty if there is none.
+        link: address of a page with further help; empty if there is none.
     """
 
     def __init__(self, message: str, status: int, link: str = "") -> None:
@@ -18,9 +18,9 @@ class Refused(Exception):
 
 
 class NoAnswer(InvalidUsage):
-    """A question about the past, or about a hypothetical change, that has no answer; the message is the reason."""
+    """A query about the past, or about a hypothetical change, has no answer; the message is the reason."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
-        """Give the reason, and the HTTP status: 400, or 404 if something does not exist, or 503 to try again."""
+        """Set the reason, and the HTTP status: 400, or 404 if something does not exist, or 503 if a retry may help."""
         super().__init__(reason)
         self.status = status

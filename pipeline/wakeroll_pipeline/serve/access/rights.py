@@ -1,4 +1,4 @@
-"""The rights of a user of the page: a role, and the groups for which it counts."""
+"""The rights of a user of the page: a role, and the groups to which it applies."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -9,8 +9,8 @@ from msgspec import Struct
 from wakeroll.errors import InvalidUsage
 
 Role = Literal["viewer", "operator", "administrator"]
-"""Each role may do what the ones before it may. A viewer changes nothing; an operator resets offsets, skips messages,
-kicks clients, pauses and rebalances; an administrator also changes settings and deletes groups."""
+"""Each role includes the rights of the roles before it. A viewer changes nothing; an operator resets offsets, skips
+messages, kicks clients, pauses and rebalances; an administrator also changes settings and deletes groups."""
 ROLES: tuple[Role, ...] = get_args(Role)
 MOST_PATTERNS = 100
 LONGEST_PATTERN = 255
@@ -25,12 +25,12 @@ class Rights(Struct, frozen=True, kw_only=True):
     is for one of several deployments; no group has a name with a slash."""
 
     def lack(self, needed: Role, group_id: str | None = None, deployment: str = "") -> str:
-        """Return what a user lacks for a change, in words; empty if nothing is lacking.
+        """Return the missing right of a user for a change, in words; empty if no right is missing.
 
         Args:
             needed: lowest role that may make the change.
-            group_id: the group that it concerns; None: any.
-            deployment: name of its deployment, if the site shows several.
+            group_id: the group to change; None: any.
+            deployment: name of the group's deployment, if the site shows several.
         """
         if ROLES.index(self.role) < ROLES.index(needed):
             return f"your role is {self.role}; this needs the role {needed}"

@@ -14,7 +14,7 @@ from msgspec import Struct
 SESSION_S = 8 * 3_600
 """Length of a session (s): one working day."""
 MOST_ENDED = 10_000
-"""Sessions that have ended by a logout and are remembered until they expire."""
+"""Maximum number of sessions that ended by a logout, which are remembered until they expire."""
 _MOST_CHARACTERS = 1_024
 
 

@@ -1,4 +1,4 @@
-"""Proxies in front of the page: only their headers say who a client is, and how it is connected."""
+"""Proxies in front of the page: only their headers may state the address of a client and its connection."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -42,7 +42,7 @@ def is_loopback(address: str) -> bool:
 
 
 class TrustedProxies:
-    """Knows the client behind a connection."""
+    """Finds the client of a connection."""
 
     def __init__(self, networks: Sequence[Network]) -> None:
         """Trust the peers in these networks."""

@@ -34,7 +34,7 @@ class User(Struct, frozen=True, kw_only=True):
     """An entry of the file."""
 
     password: str = ""
-    """Hash of the password; empty: the user is known by the header of a proxy only."""
+    """Hash of the password; empty: the user is identified only by the header of a proxy."""
     rights: Rights = Rights()
 
 
@@ -51,7 +51,7 @@ class UserFile:
         self._lock = threading.Lock()
         self._trouble = Trouble(log, f"the users in {path} can be read again")
         self._nobody = hash_of(secrets.token_hex(16))
-        """A password for names that do not exist, so that they take as long as names that do."""
+        """Password hash for names that do not exist, so that their verification takes equally long."""
         self._stamp = stamp_of(path)
         self._users = read_users(path)
         if not self._users:
@@ -68,12 +68,12 @@ class UserFile:
         return known and hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def rights_of(self, name: str) -> Rights:
-        """Return what a user may change: nothing, if the file does not have it."""
+        """Return the rights of a user: none, if the file does not have the user."""
         known = self._current().get(name)
         return Rights(role="viewer") if known is None else known.rights
 
     def _current(self) -> Mapping[str, User]:
-        """Return the users. A file that cannot be read has none, so a mistake in it locks everybody out."""
+        """Return the users. A file that cannot be read has no users, so a mistake in it locks everybody out."""
         with self._lock:
             try:
                 stamp = stamp_of(self._path)
@@ -150,10 +150,11 @@ def add_user(
     Args:
         path: the file.
         name: name of the user.
-        password: the password, of which only the hash is stored; None: a user that the header of a proxy names.
+        password: the password, of which only the hash is stored; None: a user that is identified by the header of a
+            proxy.
         role: role of the user; None: administrator, or the present one of a user that is replaced.
         groups: patterns of the groups that the user may change; None: all, or the present ones.
-        replaces: whether a user of this name gets the new password; else that is an error.
+        replaces: whether an existing user of this name gets the new password; otherwise such a user is an error.
 
     Returns:
         The new entry.
@@ -174,7 +175,7 @@ def add_user(
 
 
 def grant(path: Path, name: str, role: Role | None, groups: Sequence[str] | None) -> User:
-    """Change the role or the groups of a user, which counts from the next request on.
+    """Change the role or the groups of a user; the change is valid from the next request on.
 
     Args:
         path: the file.
@@ -235,7 +236,7 @@ def remove_user(path: Path, name: str) -> None:
 
 
 def _write(path: Path, users: Mapping[str, User]) -> None:
-    """Replace the file at once, so that no reader sees a part of it; a temporary file has mode 0600."""
+    """Replace the file atomically, so that no reader sees a part of it; the temporary file has mode 0600."""
     number, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:

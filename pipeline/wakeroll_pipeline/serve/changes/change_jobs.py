@@ -15,11 +15,11 @@ from wakeroll_pipeline.serve.page_threads import DaemonThreads
 log = logging.getLogger(__name__)
 
 AT_ONCE = 4
-"""Changes and plans that are carried out at the same time; each waits for the coordinator."""
+"""Maximum number of changes and plans that are carried out at the same time; each waits for the coordinator."""
 MOST_WAITING = 20
-"""Changes that may wait for a thread or for the coordinator; more are refused."""
+"""Maximum number of changes that wait for a thread or for the coordinator; more are refused."""
 MOST_KEPT = 200
-"""Changes whose state is kept."""
+"""Maximum number of changes whose state is kept."""
 
 _OTHER_KEY = (
     "The coordinator does not know the operator's key of this page: add the key to the coordinator's file and restart "
@@ -38,7 +38,7 @@ class Result:
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     text: str = ""
-    """Lines that are shown as they are."""
+    """Lines that are shown unchanged."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ class ChangeJobs:
         return self._jobs.get(job_id)
 
     def of_token(self, token: str) -> Job | None:
-        """Return the change that a form has requested; None if it requested none."""
+        """Return the change that a form has requested; None if there is none."""
         return next((job for job in self._jobs.values() if job.token == token), None)
 
 

@@ -1,4 +1,4 @@
-"""The pages with which a known user changes a group: the forms, the plan, and the state of the request."""
+"""The pages by which a logged-in user changes a group: the forms, the plan, and the state of the request."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ from wakeroll_pipeline.serve.site_paths import base_of
 from wakeroll_pipeline.serve.templating import link
 
 MOST_LISTED = 500
-"""Queues and clients that the forms suggest."""
+"""Maximum number of queues and clients that the forms suggest."""
 
 
 class _Asked(NamedTuple):
@@ -106,8 +106,8 @@ class ChangePages:
         """Prepare.
 
         Args:
-            gate: knows the users.
-            regions: renders the state of the system, and knows the groups.
+            gate: identifies the users.
+            regions: renders the state of the system, and finds the groups.
             render: renders pages.
             work: carries out plans and changes.
         """
@@ -148,7 +148,7 @@ class ChangePages:
         return self._forms(asked)
 
     async def plan(self, request: Request) -> Response:
-        """Show what a reset would change."""
+        """Show the effect of a reset."""
         visitor = self._visitor(request, "operator")
         if visitor is None:
             return self._unknown(request)
@@ -156,7 +156,7 @@ class ChangePages:
 
     @_preview("administrator", "settings")
     def review(self, asked: _Asked) -> Response:
-        """Show which settings would change."""
+        """Show the settings that would change."""
         settings = _settings_in(asked.fields)
         present = {one.name: one.value for one in asked.view.settings}
         values = {name: asked.fields[name].strip() for name in settings}
@@ -165,19 +165,19 @@ class ChangePages:
 
     @_preview("operator", "kick")
     def review_kick(self, asked: _Asked) -> Response:
-        """Show which client would have to leave, and what it has."""
+        """Show the client that would have to leave, with its queues."""
         wanted = kick_of(asked.fields)
         member = _member_of(asked.view, wanted.client)
         return self._show(asked, "change/kick.html", wanted=wanted.params(), member=member)
 
     @_preview("operator", "kick")
     def review_inspection(self, asked: _Asked) -> Response:
-        """Show which member would be asked what it does."""
+        """Show the member that would be inspected."""
         return self._show(asked, "change/inspect.html", member=_member_of(asked.view, client_of(asked.fields)))
 
     @_preview("administrator", "delete")
     def review_deletion(self, asked: _Asked) -> Response:
-        """Show what is lost with the group."""
+        """Show the state that would be lost with the group."""
         reason, view = _deletion_of(asked.view, asked.fields), asked.view
         offsets = sum(1 for one in view.queues if one.committed_offset is not None)
         changed = [one.name for one in view.settings if not one.is_default]
@@ -186,7 +186,7 @@ class ChangePages:
     # --- changes ---
 
     async def reset(self, request: Request) -> Response:
-        """Carry out a reset, if its plan is still the one that was shown; else show the new plan."""
+        """Carry out a reset if its plan has not changed since it was shown; otherwise show the new plan."""
         asked = await self._sent_form(request, "operator")
         return await self._plan(asked, asked.fields.get("plan", ""))
 
@@ -211,13 +211,13 @@ class ChangePages:
 
     @_change("operator", "kick")
     def inspect(self, asked: _Asked) -> _Begun:
-        """Ask a member what it does."""
+        """Request a report from a member."""
         client_id = _member_of(asked.view, client_of(asked.fields)).client_id
         return f"ask {client_id} what it does", partial(self._work.inspect, asked.group_id, client_id, asked.by)
 
     @_change("operator")
     def readmit(self, asked: _Asked) -> _Begun:
-        """Let a client join again that is kept out."""
+        """Let a client that is kept out join again."""
         client_id = asked.fields.get("client", "")
         return f"let {client_id[:255]} in again", partial(self._work.readmit, asked.group_id, client_id, asked.by)
 
@@ -229,7 +229,7 @@ class ChangePages:
 
     @_change("operator", "pause")
     def resume(self, asked: _Asked) -> _Begun:
-        """Let a paused group go on."""
+        """Resume a paused group."""
         reason = reason_of(asked.fields)
         return "resume the group", partial(self._work.pause, asked.group_id, reason, asked.by, resume=True)
 
@@ -277,7 +277,7 @@ class ChangePages:
         return base_of(self._regions.deployment)
 
     def _visitor(self, request: Request, needed: Role) -> Visitor | None:
-        """Return the user who asks for a form of a group; None if it is not known.
+        """Return the user who requests a form of a group; None if the user is not known.
 
         Raises:
             Refused: the user lacks a right.
@@ -287,7 +287,7 @@ class ChangePages:
         return self._known_with(request, needed)
 
     def _known_with(self, request: Request, needed: Role) -> Visitor:
-        """Return the user who sent a request, if this user has the rights for a change of its group.
+        """Return the user of a request, if this user has the rights for a change of its group.
 
         Raises:
             Refused: the user is not known, or lacks a right.
@@ -298,8 +298,8 @@ class ChangePages:
         """Return the user and the fields of a form that this page has sent, once, and the group.
 
         Raises:
-            Refused: the user is not known, or lacks a right, or the form comes from elsewhere, or was sent before; or
-                there is no such group.
+            Refused: the user is not known, or lacks a right, or the form comes from another site, or was sent before;
+                or there is no such group.
         """
         self._gate.check_origin(request)
         visitor = self._known_with(request, needed)
@@ -316,7 +316,7 @@ class ChangePages:
         return _Asked(request, visitor, self._view(request), fields)
 
     async def _plan(self, asked: _Asked, shown: str = "") -> Response:
-        """Show a plan, or carry it out if it is the one that was shown, by its fingerprint."""
+        """Show a plan; or carry it out if its fingerprint is that of the plan that was shown."""
         try:
             wanted = reset_of(asked.fields)
             work = partial(self._work.plan, asked.group_id, wanted)
@@ -371,7 +371,7 @@ class ChangePages:
             Refused: there is no such group.
         """
         group_id = request.path_params["group_id"]
-        view = self._regions.source.group(group_id)
+        view = self._regions.model.group_view(group_id)
         if view is None:
             raise Refused(f"there is no group {group_id!r}; a group exists from its first member or setting on", 404)
         return view
@@ -388,7 +388,7 @@ def _member_of(view: GroupView, client_id: str) -> MemberRow:
     """Return a member.
 
     Raises:
-        InvalidUsage: the client is no member, as far as the page knows.
+        InvalidUsage: the client is not a member in the state of the page.
     """
     for one in view.members:
         if one.client_id == client_id:
@@ -398,10 +398,10 @@ def _member_of(view: GroupView, client_id: str) -> MemberRow:
 
 
 def _settings_in(fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings that a form names.
+    """Return the settings in a form.
 
     Raises:
-        InvalidUsage: it names none.
+        InvalidUsage: the form has no setting.
     """
     if settings := settings_of(fields):
         return settings
@@ -412,7 +412,7 @@ def _deletion_of(view: GroupView, fields: Mapping[str, str]) -> str:
     """Return the reason of a deletion.
 
     Raises:
-        InvalidUsage: the reason is too long, or the group has members, as far as the page knows.
+        InvalidUsage: the reason is too long, or the group has members in the state of the page.
     """
     if view.members:
         raise InvalidUsage(f"the group has members, such as {view.members[0].client_id}; it must be empty")

@@ -18,7 +18,7 @@ from wakeroll_model.events import Configure, Reason
 from wakeroll_model.queue import ClientId, Queue
 
 Target = Literal["first", "last", "offset", "time", "skip"]
-"""``skip``: past the next message of one queue."""
+"""Target of a reset; ``skip`` is the offset after the next message of one queue."""
 
 NUMBERS = (
     "heartbeat_ms",
@@ -38,7 +38,7 @@ _MOST_JSON = 32_768
 
 
 class ResetRequest(Struct, frozen=True, kw_only=True):
-    """A reset of committed offsets, as the form has it."""
+    """A reset of committed offsets, from the form."""
 
     to: Target
     offset: str = ""
@@ -48,7 +48,7 @@ class ResetRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> ResetPoint | Queue:
-        """The target; to skip a message, the queue of which it is the next one.
+        """The target; to skip a message, the queue with this next message.
 
         Raises:
             InvalidUsage: the offset or the time is not valid.
@@ -108,11 +108,11 @@ def reset_of(fields: Mapping[str, str]) -> ResetRequest:
 
 
 class KickRequest(Struct, frozen=True, kw_only=True):
-    """A kick of a client, as the form has it."""
+    """A kick of a client, from the form."""
 
     client: str
     keep_out: str = ""
-    """For how long to keep it out, such as ``10m``; empty: it may join again at once."""
+    """Time for which the client is kept out, such as ``10m``; empty: it may join again at once."""
     reason: str = ""
 
     @property
@@ -120,7 +120,7 @@ class KickRequest(Struct, frozen=True, kw_only=True):
         """How long other instances of the client may not join (ms).
 
         Raises:
-            InvalidUsage: it is no duration, or too long.
+            InvalidUsage: the text is not a duration, or it is too long.
         """
         return keep_out_ms_of(self.keep_out) if self.keep_out else 0
 

@@ -18,14 +18,14 @@ class Work:
         """Prepare.
 
         Args:
-            settings: of the deployment.
-            timeout_s: how long to wait for the coordinator (s).
+            settings: settings of the deployment.
+            timeout_s: longest wait for the coordinator (s).
         """
         self._settings = settings
         self._timeout_s = timeout_s
 
     def plan(self, group_id: str, request: ResetRequest) -> ResetPlan:
-        """Return what a reset would change; see `Admin.plan_reset` and `Admin.plan_skip`."""
+        """Return the plan of a reset; see `Admin.plan_reset` and `Admin.plan_skip`."""
         (topic, queue), where = request.only, request.where
         with self._admin() as admin:
             if isinstance(where, Queue):
@@ -73,7 +73,7 @@ class Work:
         return Result(f"{request.client} {'has left' if done.is_gone else 'must leave'}: {done.detail}")
 
     def inspect(self, group_id: str, client_id: str, by: str) -> Result:
-        """Ask a member what it does; see `Admin.inspect`."""
+        """Request a report from a member; see `Admin.inspect`."""
         with self._admin() as admin:
             text = admin.inspect(group_id, client_id, by=by, timeout=self._timeout_s)
         return Result(f"{client_id} has answered", text=text)

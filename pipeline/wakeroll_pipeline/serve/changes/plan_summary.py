@@ -10,7 +10,7 @@ from wakeroll.reset import PlannedOffset, ResetPlan
 from wakeroll_pipeline.serve.changes.change_requests import ResetRequest
 
 SHOWN_ROWS = 500
-"""Rows of a plan that the page shows; the sums cover all rows."""
+"""Maximum number of rows of a plan that the page shows; the sums cover all rows."""
 
 
 class PlanSummary(Struct, frozen=True, kw_only=True):
@@ -23,11 +23,11 @@ class PlanSummary(Struct, frozen=True, kw_only=True):
     has_clients: bool
     """Whether each client has its own offsets."""
     again: int
-    """Messages that will be read again."""
+    """Number of messages that will be read again."""
     skipped: int
-    """Messages that will not be read."""
+    """Number of messages that will not be read."""
     unknown: int
-    """Offsets of which the present value is not known."""
+    """Number of offsets whose present value is not known."""
     notes: Sequence[str]
     fingerprint: str
 
@@ -51,9 +51,10 @@ def summary_of(plan: ResetPlan, request: ResetRequest) -> PlanSummary:
 def fingerprint_of(plan: ResetPlan, request: ResetRequest) -> str:
     """Return a hash that changes when the plan has another effect than the one that was shown.
 
-    It covers the queues and clients, the new offset of each, and whether that is before or behind the committed one.
-    Members may commit while a user reads the plan, so the committed offset itself is not covered. The end of a queue
-    moves with every message, so it is not covered either: a user who chose the end gets the present one.
+    It covers the queues and clients, the new offset of each, and whether the new offset is below or above the committed
+    one. Members may commit while a user reads the plan, so the committed offset itself is not covered. The end of a
+    queue moves with every message, so it is not covered either: a user who chose the end gets the end at the time of
+    the reset.
     """
     rows = [
         (str(row.queue), row.client_id, None if request.to == "last" else row.offset, _direction(row))
