@@ -505,7 +505,8 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
         engine.sql(f"delete from delta.`{warehouse / 'marts' / mart}` where group_id = 'audit'")
     done = marts.build(warehouse, tmp_path / "logs", "--select", "test_type:singular", command="test", engine="spark")
 
-    rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
+    # The day has no slices; test_sliced_marts.py plants owners of slices that overlap.
+    rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")} - {"owned_slices_never_overlap"}
     found = {outcome.name: outcome.failures for outcome in done if outcome.status == "fail"}
     assert rules <= found.keys()
     # Two pulls were answered more than once, the last one never.
