@@ -37,8 +37,8 @@ FETCH_BACKOFF_MS = 20
 room (ms). Its default of 1 s is longer than the queue lasts. Measured with 2 million messages in 8
 queues: with 1 s, `Consumer.run` waits for 12 of 14 seconds; with 20 ms, it is ten times as fast."""
 FEW_QUEUES = 1_000
-"""Maximum number of queues whose partitions Kafka's client may have metadata of before they are assigned, because it
-then looks at all of them for each new assignment."""
+"""Maximum number of queues of which Kafka's client may have metadata before they are assigned. With more, the search of
+each assigned queue among them takes too long."""
 QUEUED_KIB = 16 * 1024
 """How much Kafka's client reads ahead, of all queues together (KiB). It fetches when it has less, and then as much from
 each broker: `fetch.max.bytes` follows this setting. Measured with 64 queues: with the default of 64 MiB, which allows
@@ -133,7 +133,7 @@ class Reader:
         self._stops_changed = False
         """Whether `_stopped` may differ from what `_full`, `_paused` and `_is_stopped` require."""
         self._rests_until = 0.0
-        """When full queues are paused, by the monotonic clock (s); 0 unless all queues are full."""
+        """When all queues, which are full, will be paused, by the monotonic clock (s); 0 if no such pause is due."""
         self._pausing = threading.RLock()
 
     @property

@@ -87,7 +87,7 @@ def committer(group: Group, client_id: str, queue: Queue) -> str | None:
 
 
 def is_known(group: Group, client_id: str) -> bool:
-    """Return True: the group has one offset per queue, whoever commits."""
+    """Return True: the group has one offset per queue, whichever client commits it."""
     return True
 
 
