@@ -97,7 +97,7 @@ order by group_id
 WHAT_MOVED_BY_A_DEATH = """
 select concat(topic, '-', queue_id) as queue, client_id, from_ms
 from assignments
-where group_id = $group_id and how = 'died'
+where group_id = $group_id and how = 'died' and client_id is not null
 order by era, seq
 limit 1
 """
