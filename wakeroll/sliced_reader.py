@@ -1,8 +1,8 @@
 """The reader of slices: it reads a partition once, and returns each message with the slice that it is in.
 
-It keeps no messages. A slice that must not be read on (its buffer is full, or it is paused) is passed over while other
-slices of its partition are read, and keeps its position; later, the reader goes back there, and the other slices skip
-what they have had. The same happens when a slice is assigned that begins before the others.
+A slice whose buffer is full is passed over while other slices of its partition are read: the reader keeps some of its
+messages. If there are more, or if the slice is paused, it keeps its position; later, the reader goes back there, and
+the other slices skip what they have had. The same happens when a slice is assigned that begins before the others.
 """
 
 from collections import defaultdict
@@ -44,6 +44,11 @@ TELL_AFTER = 1_000
 JUMP = 1_000
 """If no slice needs so many offsets in a row, the reader does not read them, but continues behind them. Kafka's client
 fetches again then, which takes as long as some thousand messages."""
+MOST_KEPT = 1_000
+"""Maximum number of messages of a slice that are read but not returned yet."""
+KEPT_BYTES = 1024 * 1024
+"""Maximum number of bytes of their values. To go back costs the other slices some milliseconds: the more is kept, the
+more seldom that is."""
 _UNKNOWN = -2
 """Stands for a leader epoch that may not be that of all slices."""
 
@@ -83,12 +88,14 @@ class _Places(dict[bytes, int]):
 class _Slice:
     """A slice that is read; or a whole partition that was cut before, of which former slices had messages."""
 
-    __slots__ = ("done", "fresh", "give", "is_full", "is_paused", "position", "run", "taken", "told")
+    __slots__ = ("done", "fresh", "give", "is_full", "is_paused", "kept", "position", "run", "taken", "told")
 
     def __init__(self, give: Give, position: int) -> None:
         self.give = give
         self.position = position
-        """Offset from which on its messages are still to be returned."""
+        """Offset from which on its messages are still to be read."""
+        self.kept: list[Message] = []
+        """Its messages before that which are not returned yet; replaced as a whole."""
         self.told = position
         """The position as the caller knows it, by its messages and moves."""
         self.taken = 0
@@ -109,10 +116,40 @@ class _Slice:
         """Whether it is not read on now."""
         return self.is_full or self.is_paused
 
-    def go_back(self, offset: int) -> None:
-        """Continue where the log lost its tail: the messages that it has there are other ones."""
+    @property
+    def is_behind_kept(self) -> bool:
+        """Whether its next message is still to be read, and may be."""
+        return not (self.kept or self.is_held)
+
+    @property
+    def next(self) -> int:
+        """Offset from which on its messages are still to be returned. Any thread may call it."""
+        kept = self.kept
+        return kept[0].offset() or 0 if kept else self.position
+
+    def set_to(self, offset: int) -> None:
+        """Return the messages from this offset on next."""
         self.position = self.told = offset
+        self.kept = []
+
+    def go_back(self, offset: int) -> bool:
+        """Continue where the log lost its tail: the messages that it has there are other ones.
+
+        Returns:
+            Whether the caller has been told of later offsets.
+        """
+        is_beyond = self.next > offset
+        self.set_to(min(self.next, offset))
         self.done = tuple(structs.replace(done, offset=min(done.offset, offset)) for done in self.done)
+        return is_beyond
+
+    def keep(self, messages: list[Message]) -> bool:
+        """Keep the messages that it is to return next but these, if there is room; return whether there was."""
+        kept = self.kept + messages
+        if len(kept) > MOST_KEPT or sum(map(len, kept)) > KEPT_BYTES:
+            return False
+        self.kept = kept
+        return True
 
 
 class _Partition:
@@ -172,6 +209,8 @@ class SlicedReader:
         """Largest part of the messages read that one slice has got lately."""
         self._untold: set[_Partition] = set()
         """Partitions with slices whose position is not told."""
+        self._is_stopped = False
+        """Whether nothing is read on because the group is paused."""
         self._pauses_changed = False
         """Whether the application has paused slices, or resumed them."""
         self.moves: list[Move] = []
@@ -195,7 +234,10 @@ class SlicedReader:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to read now, and nothing else to do in `take`."""
-        return self._reader.is_idle and not (self._partitions and (self._displaced or self._pauses_changed))
+        if not self._reader.is_idle or not self._partitions:
+            return self._reader.is_idle
+        is_due = any(part.kept and not part.is_held for part in self._parts.values()) and not self._is_stopped
+        return not (self._displaced or self._pauses_changed or is_due)
 
     @property
     def is_mending(self) -> bool:
@@ -311,21 +353,34 @@ class SlicedReader:
             if self._reader.moves:
                 self._follow_moves()
             return runs
+        runs = self._take_kept(most)
         if self._displaced or self._pauses_changed:
             self._place()
-        together = most
         if each:
             together = max(most, min(most * MOST_TIMES, round(most * SAFETY / self._share)))
-        runs = self._read(most, together, timeout)
+        else:
+            together = most - sum(len(messages) for _, messages in runs)
+        if together > 0:
+            self._read(most, together, 0 if runs else timeout, runs)
         if self._reader.moves:
             self._follow_moves()
         return runs
 
-    def _read(self, most: int, together: int, timeout: float) -> list[tuple[Give, list[Message]]]:
-        """Read so many messages together, and return at most `most` of each queue or slice."""
+    def _take_kept(self, most: int) -> list[tuple[Give, list[Message]]]:
+        """Return the messages that are kept of each slice that is not held, at most `most` of each."""
+        runs: list[tuple[Give, list[Message]]] = []
         for part in self._parts.values():
             part.taken, part.run = 0, None
-        runs: list[tuple[Give, list[Message]]] = []
+            if part.kept and not (part.is_held or self._is_stopped):
+                messages, part.kept = part.kept[:most], part.kept[most:]
+                self._hand_out(part, messages, runs)
+                if not part.kept:
+                    self._displaced.add(part.give.queue.whole)
+                    self._untold.add(self._partitions[part.give.queue.whole])
+        return runs
+
+    def _read(self, most: int, together: int, timeout: float, runs: list[tuple[Give, list[Message]]]) -> None:
+        """Read so many messages together, and add them to the runs, at most `most` to that of each queue or slice."""
         asked = min(together, AT_ONCE)
         count = self._read_some(asked, most, timeout, runs)
         # Not after a slice is full, or something has moved: what is read then would have to be read again.
@@ -335,9 +390,8 @@ class SlicedReader:
         if count < together:
             self._tell()
         elif self._parts:
-            share = max(part.taken for part in self._parts.values()) / count
+            share = min(max(part.taken for part in self._parts.values()) / count, 1.0)
             self._share = max(share, SHARE_KEPT * self._share + (1 - SHARE_KEPT) * share, 1 / 64)
-        return runs
 
     def _read_some(self, count: int, most: int, timeout: float, runs: list[tuple[Give, list[Message]]]) -> int:
         """Read so many messages, and add them to the runs of their queues and slices; return how many there were."""
@@ -362,7 +416,7 @@ class SlicedReader:
         untold, self._untold = self._untold, set()
         for partition in untold:
             for part in partition.parts:
-                if part.told < part.position:
+                if part.told < part.position and not part.kept:
                     part.told = part.position
                     self.moves.append(Move(part.give, part.position))
 
@@ -387,18 +441,17 @@ class SlicedReader:
             if fresh and position > first:
                 fresh = [message for message in fresh if (message.offset() or 0) >= position]
             part.position = end
-            if fresh and part.is_held:
-                part.position = fresh[0].offset() or 0
-                self._displaced.add(partition.give.queue)
-                continue
-            if len(fresh) > (room := most - part.taken):
-                part.position, fresh = fresh[room].offset() or 0, fresh[:room]
-                self._displaced.add(partition.give.queue)
             if fresh and part.done:
                 fresh = self._without_done(part, fresh)
+            room = 0 if part.kept or part.is_held else most - part.taken
+            if len(fresh) > room:
+                others, fresh = fresh[room:], fresh[:room]
+                if part.is_paused or not part.keep(others):
+                    part.position = others[0].offset() or 0
+                    self._displaced.add(partition.give.queue)
             if fresh:
                 self._hand_out(part, fresh, runs)
-            if part.told < part.position:
+            if part.told < part.position and not part.kept:
                 self._untold.add(partition)
                 if part.position - part.told >= TELL_AFTER:
                     part.told = part.position
@@ -468,12 +521,15 @@ class SlicedReader:
             begin, partition.at = partition.at, move.offset
             for part in partition.parts:
                 if move.is_back and part.position > move.offset:
-                    part.go_back(move.offset)
+                    is_told = part.go_back(move.offset)
                 elif not move.is_back and begin <= part.position < move.offset:
-                    part.position = part.told = move.offset
+                    part.position = move.offset
+                    if is_told := not part.kept:
+                        part.told = move.offset
                 else:
                     continue
-                self.moves.append(move._replace(give=part.give))
+                if is_told:
+                    self.moves.append(move._replace(give=part.give))
             if move.is_back:
                 partition.leader_epoch = _UNKNOWN
                 self._displaced.add(partition.give.queue)
@@ -517,8 +573,8 @@ class SlicedReader:
                     self.on_leader_epoch(part.give, offset, leader_epoch)
                     known = leader_epoch
                 elif known is not None and leader_epoch is not None and known < leader_epoch:
-                    part.go_back(offset)
-                    self.moves.append(Move(part.give, offset, True, leader_epoch))
+                    if part.go_back(offset):
+                        self.moves.append(Move(part.give, offset, True, leader_epoch))
                     lost.append(part)
                     break
             is_known &= known == last
@@ -550,7 +606,7 @@ class SlicedReader:
         self.moves = []
         for part in self._parts.values():
             part.fresh, part.is_full, part.done = [], False, part.give.start.done
-            part.position = part.told = places.pop(part.give, self.reached(part.give))
+            part.set_to(places.pop(part.give, self.reached(part.give)))
         for whole, partition in self._partitions.items():
             partition.change(part for queue, part in self._parts.items() if queue.whole == whole)
             partition.at = min((part.position for part in partition.parts), default=0)
@@ -571,7 +627,8 @@ class SlicedReader:
             self._reader.seek(queue, offset)
             return
         self._reached[queue] = part.give, offset
-        part.position, part.told, part.done = offset, offset, ()
+        part.set_to(offset)
+        part.done = ()
         self._displaced.add(queue.whole)
 
     def position(self, queue: Queue) -> int:
@@ -582,7 +639,7 @@ class SlicedReader:
         """
         part = self._parts.get(queue)
         if part is not None:
-            return part.position
+            return part.next
         self._refuse_others([queue])
         return self._reader.position(queue)
 
@@ -593,8 +650,8 @@ class SlicedReader:
             part = self._parts.get(give.queue)
             if part is None:
                 others.append((give, offset))
-            elif part.give == give and part.position != offset:
-                part.position = part.told = offset
+            elif part.give == give and part.next != offset:
+                part.set_to(offset)
                 self._displaced.add(give.queue.whole)
         if others:
             self._reader.set_back(others)
@@ -607,7 +664,7 @@ class SlicedReader:
         found = self._reader.lag(timeout)
         for whole in self._partitions:
             end = found.pop(whole) + self._reader.position(whole)
-            found |= {queue: max(end - part.position, 0) for queue, part in self._parts.items() if queue.whole == whole}
+            found |= {queue: max(end - part.next, 0) for queue, part in self._parts.items() if queue.whole == whole}
         return found
 
     def _place(self) -> None:
@@ -619,7 +676,7 @@ class SlicedReader:
         stop, go_on = list[Queue](), list[Queue]()
         for whole in displaced:
             partition = self._partitions[whole]
-            wanted = [part.position for part in partition.parts if not part.is_held]
+            wanted = [part.position for part in partition.parts if part.is_behind_kept]
             if partition.is_stopped != (not wanted):
                 partition.is_stopped = not wanted
                 (go_on if wanted else stop).append(whole)
@@ -654,6 +711,7 @@ class SlicedReader:
 
     def stop(self, is_stopped: bool) -> None:
         """Read nothing on, also nothing that is assigned later; or read on what nothing else stops."""
+        self._is_stopped = is_stopped
         self._reader.stop(is_stopped)
 
     def pause(self, queues: list[Queue]) -> None:

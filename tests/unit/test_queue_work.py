@@ -47,6 +47,36 @@ def test_in_order_there_is_one_call_at_a_time():
     assert offsets([following]) == [[2, 3]]
 
 
+def test_a_batch_that_waits_is_filled_up():
+    """Otherwise a handler that is slower than the messages come would get each of them in a call of its own."""
+    queue = work(batch_size=3, orderly=True)
+    running, *_ = queue.add([message(0)], end=1)
+    queue.begin(running)
+    for offset in range(1, 6):
+        assert queue.add([message(offset, value=b"22")], end=offset + 1) == []
+    assert (queue.messages, queue.bytes, queue.position) == (6, 11, 0)
+
+    calls = []
+    while running is not None:
+        running = queue.finish(running)
+        if running is not None:
+            queue.begin(running)
+            calls += offsets([running])
+
+    assert calls == [[1, 2, 3], [4, 5]]
+    assert (queue.messages, queue.bytes, queue.position) == (0, 0, 6)
+
+
+def test_a_batch_is_not_filled_up_across_lanes():
+    """Messages of a key are in one call at a time; those without a key wait for no other."""
+    queue = work(batch_size=3, lanes=50)
+    ready = queue.add([message(0, b"a"), message(1, b"b"), message(2)], end=3)
+    more = queue.add([message(3, b"a"), message(4), message(5, b"c")], end=6)
+
+    assert offsets(ready) == [[0, 3], [1], [2, 4]]
+    assert offsets(more) == [[5]]
+
+
 def test_an_unprocessed_message_holds_the_position():
     """Those after it are processed, and are not committed: after a crash they are delivered again."""
     queue = work()

@@ -45,6 +45,14 @@ class Batch:
         self.is_overdue = False
         """Whether its call took too long, so that the result of the call is ignored."""
 
+    def extend(self, messages: list[Message]) -> int:
+        """Add later messages to a batch that waits; return their size (bytes)."""
+        size = sum(map(len, messages))
+        self.messages += messages
+        self.last = offset_of(messages[-1])
+        self.bytes += size
+        return size
+
 
 class Part(NamedTuple):
     """Messages of a failed batch that the handler receives again in a call of their own."""
@@ -97,6 +105,8 @@ class QueueWork:
         """Batches by the offset of their first message; finished ones at the left end are removed."""
         self._waiting: dict[int, deque[Batch]] = {}
         """Lane that has a batch to be handled -> the batches that follow it."""
+        self._last: dict[int | None, Batch] = {}
+        """Lane -> the last batch that `add` has made for it; None: that of messages in no lane."""
 
     @property
     def position(self) -> int:
@@ -135,9 +145,9 @@ class QueueWork:
         self.largest = max(self.largest, *map(len, messages))
         keys = None if self._orderly else list(map(Message.key, messages))
         if keys is None:
-            batches = self._slices(_WHOLE_QUEUE, messages)
+            batches = self._batches_of(_WHOLE_QUEUE, messages)
         elif keys.count(None) == len(keys):
-            batches = self._slices(None, messages)
+            batches = self._batches_of(None, messages)
         else:
             batches = self._by_key(keys, messages)
         self.bytes += sum(batch.bytes for batch in batches)
@@ -325,12 +335,18 @@ class QueueWork:
         count = self._lanes
         for key, message in zip(keys, messages, strict=True):
             lanes[None if key is None else hash(key) % count].append(message)
-        batches = [batch for lane, some in lanes.items() for batch in self._slices(lane, some)]
+        batches = [batch for lane, some in lanes.items() for batch in self._batches_of(lane, some)]
         return sorted(batches, key=_first)
 
-    def _slices(self, lane: int | None, messages: list[Message]) -> list[Batch]:
-        most = self._batch_size
-        return [Batch(self, lane, messages[at : at + most]) for at in range(0, len(messages), most)]
+    def _batches_of(self, lane: int | None, messages: list[Message]) -> list[Batch]:
+        """Fill the last batch of a lane if no call has it yet, and return new batches for the other messages."""
+        most, begin, last = self._batch_size, 0, self._last.get(lane)
+        if last is not None and last.state == "waiting" and (begin := most - len(last.messages)) > 0:
+            self.bytes += last.extend(messages[:begin])
+        new = [Batch(self, lane, messages[at : at + most]) for at in range(begin, len(messages), most)]
+        if new:
+            self._last[lane] = new[-1]
+        return new
 
     def _is_next(self, batch: Batch) -> bool:
         """Return whether a new batch may be handled at once; otherwise let it wait for its lane."""

@@ -23,7 +23,7 @@ from tests.support.simulation.push.push_coordinator import (
 )
 from tests.support.simulation.push.scheduled_threads import NEVER_S, Scheduler
 from tests.support.simulation.push.simulated_kafka import SendFaults, SimulatedConsumer, SimulatedProducer
-from wakeroll import DeadLetter, Retry, heartbeat_thread, origin_of, pace, queue_starts, reader
+from wakeroll import DeadLetter, Retry, heartbeat_thread, origin_of, pace, queue_starts, reader, sliced_reader
 from wakeroll.connection import Topics
 from wakeroll.heartbeat_thread import Control
 from wakeroll.message_selection import MessageSelection
@@ -114,6 +114,8 @@ class Plan:
     """Part of the messages that no call can process: each that has one of them raises."""
     slices: int = 1
     """Number of slices of each queue at the beginning. If it is not 1, it changes in the history."""
+    kept: int = 0
+    """Maximum number of messages of a slice that its reader keeps."""
 
     @classmethod
     def draw(cls, seed: int) -> "Plan":
@@ -148,6 +150,7 @@ class Plan:
         # 45 and 100 s are none of the levels: such a message waits in several queues, one after the other.
         plan.rules = replace(plan.rules, retry_delays=rng.choice([None, None, (2,), (45, 3), (7, 100, 11)]))
         plan.slices = rng.choice([1, 1, 2, 4, 8])
+        plan.kept = rng.choice([0, 5, 1_000])
         return plan
 
 
@@ -207,6 +210,7 @@ class PushWorld(SimulatedCoordinator):
             for module in (push_loop, failure_handling, heartbeat_thread):
                 stack.enter_context(patch.object(module, "now_ms", self.now_ms))
             stack.enter_context(patch.object(pace, "SLICE_S", SLICE_S))
+            stack.enter_context(patch.object(sliced_reader, "MOST_KEPT", self.plan.kept))
             # The simulated topics come back by themselves.
             stack.enter_context(patch.object(refused_letters, "ensure_failure_topics", lambda *_: None))
             stack.enter_context(patch.object(refused_letters, "max_message_bytes", lambda *_: None))
