@@ -117,7 +117,7 @@ class _Slice:
         return self.is_full or self.is_paused
 
     @property
-    def is_behind_kept(self) -> bool:
+    def needs_reading(self) -> bool:
         """Whether its next message is still to be read, and may be."""
         return not (self.kept or self.is_held)
 
@@ -676,7 +676,7 @@ class SlicedReader:
         stop, go_on = list[Queue](), list[Queue]()
         for whole in displaced:
             partition = self._partitions[whole]
-            wanted = [part.position for part in partition.parts if part.is_behind_kept]
+            wanted = [part.position for part in partition.parts if part.needs_reading]
             if partition.is_stopped != (not wanted):
                 partition.is_stopped = not wanted
                 (go_on if wanted else stop).append(whole)
