@@ -117,7 +117,7 @@ class _Slice:
         return self.is_full or self.is_paused
 
     @property
-    def is_behind_kept(self) -> bool:
+    def needs_reading(self) -> bool:
         """Whether its next message is still to be read, and may be."""
         return not (self.kept or self.is_held)
 
@@ -353,31 +353,31 @@ class SlicedReader:
             if self._reader.moves:
                 self._follow_moves()
             return runs
-        runs = self._take_kept(most)
+        runs, left = self._take_kept(most, each=each)
         if self._displaced or self._pauses_changed:
             self._place()
         if each:
-            together = max(most, min(most * MOST_TIMES, round(most * SAFETY / self._share)))
-        else:
-            together = most - sum(len(messages) for _, messages in runs)
-        if together > 0:
-            self._read(most, together, 0 if runs else timeout, runs)
+            left = max(most, min(most * MOST_TIMES, round(most * SAFETY / self._share)))
+        if left > 0:
+            self._read(most, left, 0 if runs else timeout, runs)
         if self._reader.moves:
             self._follow_moves()
         return runs
 
-    def _take_kept(self, most: int) -> list[tuple[Give, list[Message]]]:
-        """Return the messages that are kept of each slice that is not held, at most `most` of each."""
+    def _take_kept(self, most: int, *, each: bool) -> tuple[list[tuple[Give, list[Message]]], int]:
+        """Return the messages that are kept of each slice that is not held, and how many of `most` are left."""
         runs: list[tuple[Give, list[Message]]] = []
+        left = most
         for part in self._parts.values():
             part.taken, part.run = 0, None
-            if part.kept and not (part.is_held or self._is_stopped):
-                messages, part.kept = part.kept[:most], part.kept[most:]
+            if part.kept and left > 0 and not (part.is_held or self._is_stopped):
+                messages, part.kept = part.kept[:left], part.kept[left:]
                 self._hand_out(part, messages, runs)
+                left -= 0 if each else len(messages)
                 if not part.kept:
                     self._displaced.add(part.give.queue.whole)
                     self._untold.add(self._partitions[part.give.queue.whole])
-        return runs
+        return runs, left
 
     def _read(self, most: int, together: int, timeout: float, runs: list[tuple[Give, list[Message]]]) -> None:
         """Read so many messages together, and add them to the runs, at most `most` to that of each queue or slice."""
@@ -676,7 +676,7 @@ class SlicedReader:
         stop, go_on = list[Queue](), list[Queue]()
         for whole in displaced:
             partition = self._partitions[whole]
-            wanted = [part.position for part in partition.parts if part.is_behind_kept]
+            wanted = [part.position for part in partition.parts if part.needs_reading]
             if partition.is_stopped != (not wanted):
                 partition.is_stopped = not wanted
                 (go_on if wanted else stop).append(whole)

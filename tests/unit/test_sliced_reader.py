@@ -258,6 +258,21 @@ def test_a_lost_tail_takes_what_is_kept_of_it(broker, reader):
     assert slices.offsets[other] == had + [offset for offset in offsets_of(other, everything) if offset >= 50]
 
 
+def test_what_is_kept_counts_for_the_messages_that_are_asked_for(broker, reader):
+    """Of all slices together, or of each."""
+    send(broker, 100)
+    queues = [part(number, 4) for number in range(4)]
+    reader.start([give(queue) for queue in queues])
+    slices = Slices(reader)
+    reader.hold_back(queues[1:])
+    slices.take(100, 5)
+    reader.go_on(queues[1:])
+
+    together, each = reader.take(2, 0), reader.take(2, 0, each=True)
+
+    assert [sum(len(messages) for _, messages in runs) for runs in (together, each)] == [2, 6]
+
+
 def test_what_is_kept_comes_before_what_is_read_later(broker, reader):
     """Also if another thread resumes a slice while its messages are read."""
     send(broker, 100)
