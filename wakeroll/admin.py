@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
@@ -31,14 +29,14 @@ from wakeroll.operator_requests import (
     await_report,
     await_reset,
     await_target,
+    configure_of,
 )
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
 from wakeroll.reset import ResetPlan, ResetPoint, ResetTarget, Shift, in_words, place_of, plan_of
-from wakeroll.topic_slices import checked_slices
 from wakeroll_model import deletions, inspections, kicks, pauses
 from wakeroll_model.decisions import Cause, Membership, Offset, Rebalance
-from wakeroll_model.events import Configure, Delete, Inspect, Kick, OperatorName, Pause, Request, Reset
+from wakeroll_model.events import Delete, Inspect, Kick, OperatorName, Pause, Request, Reset
 from wakeroll_model.queue import Queue, TopicName
 from wakeroll_model.records import type_of
 from wakeroll_model.slicing import NOTE as SLICES_NOTE
@@ -343,7 +341,7 @@ class Admin:
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
-        event = _configure(argument_checks.group_id_of(group_id), this_user() if by is None else by, settings)
+        event = configure_of(group_id, this_user() if by is None else by, settings)
         if isinstance(event.strategy, str) and not allow_unknown_strategy:
             argument_checks.require_strategy(event.strategy, argument_checks.ALLOW_UNKNOWN)
         slices = event.slices or {}
@@ -735,17 +733,3 @@ def _refuse_slices(slices: Mapping[str, int], group_id: str, history: History) -
     if others := [topic for topic in topics if topic not in known]:
         there = f"queues of {names_of(known)}" if known else "no queues"
         raise InvalidUsage(f"no member of {group_id!r} has a queue of {others[0]}; they have {there}")
-
-
-def _configure(group_id: str, by: str, settings: Mapping[str, Any]) -> Configure:
-    """Create a `configure` event from settings, checked against its declaration."""
-    known = [name for name in Configure.__struct_fields__ if name not in ("group_id", "by")]
-    for name in settings:
-        if name not in known:
-            raise InvalidUsage(f"no setting {name!r}; there are: {', '.join(known)}")
-    if "slices" in settings:
-        checked_slices("slices", settings["slices"])
-    try:
-        return msgspec.convert({"type": "configure", "group_id": group_id, "by": by, **settings}, Configure)
-    except msgspec.ValidationError as error:
-        raise InvalidUsage(problem_in(settings, Configure) or f"a setting is not valid: {error}") from None

@@ -2,17 +2,21 @@
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from wakeroll import argument_checks
 from wakeroll.connection import Connection
 from wakeroll.decision_log import DecisionLog, Said
-from wakeroll.errors import NotReachable, RequestRefused, RequestUnanswered
+from wakeroll.errors import InvalidUsage, NotReachable, RequestRefused, RequestUnanswered
+from wakeroll.expectations import problem_in
 from wakeroll.keys import new_signer
 from wakeroll.partition_offsets import ends_of
+from wakeroll.topic_slices import checked_slices
 from wakeroll_model import broadcasting, config
 from wakeroll_model.decisions import (
     BY_THE_SLICES,
@@ -24,13 +28,32 @@ from wakeroll_model.decisions import (
     Rebalance,
     Rejected,
 )
-from wakeroll_model.events import Request, Reset
+from wakeroll_model.events import Configure, Request, Reset
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
 from wakeroll_model.signing import Key
 from wakeroll_model.slices import sizes
 
 _encode = msgspec.json.Encoder().encode
+
+
+def configure_of(group_id: str, by: str, settings: Mapping[str, Any]) -> Configure:
+    """Create a `configure` event from settings, checked against its declaration.
+
+    Raises:
+        InvalidUsage: a name or a value is out of bounds, or there is no such setting.
+    """
+    known = [name for name in Configure.__struct_fields__ if name not in ("group_id", "by")]
+    for name in settings:
+        if name not in known:
+            raise InvalidUsage(f"no setting {name!r}; there are: {', '.join(known)}")
+    if "slices" in settings:
+        checked_slices("slices", settings["slices"])
+    named = {"group_id": argument_checks.group_id_of(group_id), "by": by, **settings}
+    try:
+        return msgspec.convert({"type": "configure", **named}, Configure)
+    except msgspec.ValidationError as error:
+        raise InvalidUsage(problem_in(named, Configure) or f"a setting is not valid: {error}") from None
 
 
 @dataclass

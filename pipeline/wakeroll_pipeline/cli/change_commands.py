@@ -10,7 +10,8 @@ from wakeroll.admin import Admin
 from wakeroll.argument_checks import json_object, require_strategy
 from wakeroll.errors import InvalidUsage
 from wakeroll.kick import keep_out_ms_of
-from wakeroll.operator_requests import ResetOutcome
+from wakeroll.operator_name import this_user
+from wakeroll.operator_requests import ResetOutcome, configure_of
 from wakeroll.reset import ResetPlan, queue_of
 from wakeroll.topic_slices import slices_in
 from wakeroll_model import config as defaults
@@ -292,6 +293,7 @@ def configure(
     if strategy is not None and not allow_unknown_strategy:
         require_strategy(strategy, "--allow-unknown-strategy accepts one that only a newer coordinator has")
     given = {name: value for name, value in named.items() if value is not None}
+    configure_of(group, this_user() if by is None else by, given)  # before a broker is asked for anything
     settings = deployment.settings()
     with admin_of(settings, signs=True) as admin, awaited(out):
         done = admin.configure(group, by=by, allow_unknown_strategy=True, **given)
