@@ -19,6 +19,7 @@ FOUND_BY_A_STORY = {
     "nobody looks at the others when the oldest goes": "conflict_strategy",
     "the first commit forgets what is done": "slices",
     "a late cancel counts": "hold_cancelled",
+    "a reset leaves what was done": "slices_reset",
     "a slice that was added is not known when its topic is whole again": "slices_added",
 }
 """Mutants that no world has found so far -> a story in tests/scenarios that is told otherwise if one lives."""
