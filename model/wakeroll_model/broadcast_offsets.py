@@ -7,9 +7,13 @@ from collections.abc import Collection, Iterable
 
 from wakeroll_model import leader_epochs, learning
 from wakeroll_model.decisions import Start
-from wakeroll_model.group import BroadcastOffsets, Group
+from wakeroll_model.group import BroadcastOffsets, Group, Member
 from wakeroll_model.queue import Queue
 from wakeroll_model.turn import Turn
+
+UNTIL_ASSIGNED = 2**62
+"""Value of `BroadcastOffsets.reset_epochs` for a queue that a member has left: no commit counts before it is assigned
+again, because its client cannot know the reset."""
 
 # --- where a client starts ---
 
@@ -80,11 +84,11 @@ def reset(turn: Turn, queue: Queue, offset: int, client_id: str, why: str, by: s
     own = group.broadcast_offsets[client_id]
     own.offsets[queue] = offset
     own.leader_epochs.pop(queue, None)
-    own.reset_epochs[queue] = group.epoch
-    learning.note_reset(turn, queue)
-    own.added.pop(queue, None)
     member = group.members.get(client_id)
     has_it = member is not None and queue in member.owned
+    _note_reset(turn, own, queue, member)
+    learning.note_reset(turn, queue)
+    own.added.pop(queue, None)
     if member is not None and has_it:
         member.owned[queue] = group.epoch
     turn.emit_reset(queue, offset, client_id, "broadcasting", why, by)
@@ -96,8 +100,26 @@ def delete(turn: Turn, queue: Queue, client_id: str, why: str, by: str) -> None:
     own = turn.group.broadcast_offsets[client_id]
     offset = own.offsets.pop(queue)
     own.leader_epochs.pop(queue, None)
-    own.reset_epochs[queue] = turn.group.epoch
+    _note_reset(turn, own, queue, turn.group.members.get(client_id))
     turn.emit_reset(queue, offset, client_id, "broadcasting", why, by, is_deleted=True)
+
+
+def note_left(turn: Turn, own: BroadcastOffsets, queue: Queue, member: Member) -> None:
+    """Note that a member is not assigned a queue any more; it may still drain it, and commit.
+
+    If its offset was reset, and no heartbeat has shown that the member received that, its commits may be older. Without
+    an offset they count from the assignment on: one may be of the first offset, which ``last`` would find later only.
+    """
+    if turn.level >= 5 and queue in own.reset_epochs:
+        assigned, since = member.owned[queue], own.reset_epochs[queue]
+        known = assigned if since == UNTIL_ASSIGNED else max(assigned, since)
+        is_missed = assigned > member.shown_epoch and queue in own.offsets
+        own.reset_epochs[queue] = UNTIL_ASSIGNED if is_missed else known
+
+
+def _note_reset(turn: Turn, own: BroadcastOffsets, queue: Queue, member: Member | None) -> None:
+    is_left = turn.level >= 5 and member is not None and queue not in member.owned
+    own.reset_epochs[queue] = UNTIL_ASSIGNED if is_left else turn.group.epoch
 
 
 # --- what is forgotten ---

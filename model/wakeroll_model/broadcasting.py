@@ -85,7 +85,7 @@ def leave(turn: Turn, client_id: str, how: How) -> Outcome:
     if own is None:
         return NOTHING
     own.left_ms = turn.moment.now_ms
-    if not own.offsets and not own.awaited:
+    if not own.offsets and not own.awaited and not (turn.level >= 5 and own.added):
         del group.broadcast_offsets[client_id]
     group.remind(turn.moment.now_ms + turn.forget_ms)
     return NOTHING
@@ -220,6 +220,7 @@ def _give(turn: Turn, client_id: str) -> Outcome:
     turn.broadcast_room.take(len(wanted) - len(member.owned))
     consumed = broadcast_offsets.consumed_topics(own).union(own.awaited)
     for queue in member.owned.keys() - wanted:
+        broadcast_offsets.note_left(turn, own, queue, member)
         del member.owned[queue]
     for queue in sorted(wanted - member.owned.keys()):
         member.owned[queue] = group.epoch

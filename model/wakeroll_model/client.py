@@ -187,7 +187,8 @@ class Client:
         Queues of a topic with another filter than before drain, and are then given again with the new one.
         """
         self._preferences, self._filters = preferences, _filters_of(preferences)
-        self._holding.forget_left(self._filters.keys() | {queue.topic for queue in self._holding.queues()})
+        if not preferences.pattern:  # else any topic may match: only an observer evaluates patterns
+            self._holding.forget_left(self._filters.keys() | {queue.topic for queue in self._holding.queues()})
         if silent := self._if_silent(now_ms):
             return silent
         return [*self._refilter(), *([self._heartbeat(now_ms)] if self._is_in else [])]

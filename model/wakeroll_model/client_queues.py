@@ -47,6 +47,15 @@ class ClientQueue(Struct):
     """Progress beyond the committed offset, by filter, from the assignment or from a commit that was acknowledged
     since."""
 
+    def goes_on(self, start: Start) -> bool:
+        """Return whether the queue continues where it is, although it is assigned again with this start.
+
+        First offsets are committed. A coordinator that has no offset has lost it, or has not received it yet. But
+        ``first`` counts for a queue that drains: it skips nothing, and the log may be another one, or an operator may
+        have deleted the offset.
+        """
+        return self.least is not None and start.offset is None and not (self.draining and start.policy == "first")
+
     def leader_epoch_at(self, offset: int) -> int | None:
         """Return the leader epoch of the message before an offset; None if not known."""
         known = [epoch for begin, epoch in self.leader_epochs if begin < offset]
@@ -184,9 +193,7 @@ class Holding:
         taken = []
         for queue, held in self._held.items():
             assigned = listed.pop(queue, None)
-            if assigned is not None and assigned.start.offset is None and held.least is not None:
-                # First offsets are committed. A coordinator that has no offset has lost it, and has not assigned the
-                # queue again.
+            if assigned is not None and held.goes_on(assigned.start):
                 held.assigned_epoch = max(held.assigned_epoch, assigned.assigned_epoch)
             following = assigned if assigned and assigned.assigned_epoch > held.assigned_epoch else None
             held.outdated |= following is not None

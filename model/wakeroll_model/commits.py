@@ -155,6 +155,8 @@ def _wrong_of_left(turn: Turn, event: Commit, queue: Queue) -> str:
     if not broadcast_offsets.was_assigned(own, queue):
         return "never assigned to this client"
     since = own.reset_epochs.get(queue, -1)
+    if since == broadcast_offsets.UNTIL_ASSIGNED:
+        return "reset since it was assigned to this client"
     return f"reset in epoch {since}; the commit has epoch {event.epoch}" if event.epoch < since else ""
 
 

@@ -32,7 +32,9 @@ CHANGES: Mapping[int, str] = {
     "members subscribe the topics whose names match a pattern, which an observer evaluates; "
     "a member whose application has not chosen a strategy agrees with that of the running group",
     5: "a group may cut the partitions of a topic into slices, which are assigned like queues (`configure --slices`); "
-    "the topics that match a pattern may have a filter",
+    "the topics that match a pattern may have a filter; "
+    "in a broadcasting group, commits for a queue that a client has left do not undo a reset, and a queue that was "
+    "added is consumed from its first message although its client left before its first commit",
 }
 """Level -> the changes that it brings."""
 

@@ -297,7 +297,8 @@ class BroadcastOffsets(Struct, array_like=True):
     assigned_below: dict[str, int] = {}
     """``topic@broker`` -> one above the highest queue_id that was assigned; a queue from there on was added later."""
     reset_epochs: dict[Queue, int] = {}
-    """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""
+    """Queue whose offset was reset -> the lowest epoch of a commit that counts while the client drains the queue;
+    `broadcast_offsets.UNTIL_ASSIGNED` if none counts."""
     awaited: list[str] = []
     """Topics of the client that did not exist when it subscribed them, sorted; they start at their first messages.
     Empty below feature level 3."""

@@ -140,7 +140,7 @@ def note_numbers(group: Group, topics: Iterable[str]) -> None:
     for topic in topics:
         known = {
             queue.slices
-            for queues in (group.owners, group.target, group.offsets, group.done)
+            for queues in (group.owners, group.target, group.offsets, group.done, group.added)
             for queue in queues
             if queue.topic == topic
         }

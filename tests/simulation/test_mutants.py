@@ -28,7 +28,6 @@ SLOW = {
     "a shorter revoke timeout counts at once",
     "an old life may lock",
     "lives are forgotten early",
-    "a reset leaves what was done",
     "a slice is claimed beside its former ones",
     "a part of a partition has an offset that nobody finds",
 }

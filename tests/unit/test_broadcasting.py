@@ -3,7 +3,8 @@
 from tests.support.histories.one_group import World, commit, work
 from wakeroll_model.config import FORGET_MS
 from wakeroll_model.decisions import Assignment, Offset, Rejected
-from wakeroll_model.events import Reset, ResetOffset, Route, RoutedQueue, Tick, Unregister
+from wakeroll_model.events import Level, Reset, ResetOffset, Route, RoutedQueue, Tick, Unregister
+from wakeroll_model.feature_levels import NEWEST
 from wakeroll_model.queue import Queue
 
 
@@ -88,6 +89,89 @@ def test_what_a_client_drains_can_be_committed():
     assert isinstance(taken, Offset)
     assert taken.offset == 60
     assert isinstance(refused, Rejected)
+
+
+ORDERS = Queue("orders", "", 0)
+
+
+def at_the_newest_level() -> World:
+    """Return a world whose coordinator decides as in a new deployment."""
+    world = World()
+    world.append(Level(level=NEWEST))
+    return world
+
+
+def reset(world: World, offset: int) -> None:
+    """Reset the offset of the first queue of the topic."""
+    name = f"r{len(world.records)}"
+    world.append(Reset(group_id="billing", request_id=name, offsets=[ResetOffset(queue=ORDERS, offset=offset)], by="m"))
+
+
+def reads_orders() -> World:
+    """Return a world with a member that has committed 50 of the queue."""
+    world = at_the_newest_level()
+    work(world, "a1", seconds=3, mode="broadcasting")
+    commit(world, "a1", ORDERS, 50)
+    return world
+
+
+def stays_reset(world: World) -> None:
+    """Refuse what the member commits while it drains the queue; accept it from the next assignment on."""
+    [refused] = commit(world, "a1", ORDERS, 60)
+    assert isinstance(refused, Rejected)
+    assert "reset since it was assigned" in refused.detail
+
+    world.beat("a1", mode="broadcasting")
+    assert starts(world, "a1")["orders-0"] == 20
+    [taken] = commit(world, "a1", ORDERS, 21)
+    assert isinstance(taken, Offset)
+
+
+def test_a_client_that_has_left_a_queue_does_not_undo_its_reset():
+    """It shows the epoch of the reset, but what it commits was done before: only an assignment tells the reset."""
+    world = reads_orders()
+    world.beat("a1", "payments", mode="broadcasting")
+
+    reset(world, 20)
+    world.beat("a1", "payments", mode="broadcasting")
+
+    stays_reset(world)
+
+
+def test_a_client_that_leaves_a_queue_before_it_knows_of_a_reset_does_not_undo_it():
+    world = reads_orders()
+    before = world.told["a1"].epoch
+    reset(world, 20)
+
+    world.beat("a1", "payments", mode="broadcasting", epoch=before)
+
+    stays_reset(world)
+
+
+def test_a_client_that_knows_of_a_reset_commits_what_it_has_read_since():
+    world = reads_orders()
+    reset(world, 20)
+    world.beat("a1", mode="broadcasting")
+
+    world.beat("a1", "payments", mode="broadcasting")
+
+    [taken] = commit(world, "a1", ORDERS, 25)
+    assert isinstance(taken, Offset)
+
+
+def test_a_queue_that_was_added_starts_at_its_first_message_although_its_client_left_without_a_commit():
+    """Its commits may be on their way, or refused by a coordinator that was down; `last` would skip messages."""
+    world = at_the_newest_level()
+    route(world, "orders", 1)
+    work(world, "a1", seconds=3, mode="broadcasting")
+    route(world, "orders", 2)
+    work(world, "a1", seconds=3, mode="broadcasting")
+    assert starts(world, "a1")["orders-1"] == "first"
+
+    world.append(Unregister(group_id="billing", client_id="a", instance_id="a1"))
+    work(world, "a2", seconds=3, mode="broadcasting")
+
+    assert starts(world, "a2") == {"orders-0": "last", "orders-1": "first"}
 
 
 def test_topics_that_a_client_has_left_cost_little_and_are_forgotten():

@@ -420,6 +420,68 @@ def test_a_client_that_has_left_a_queue_for_good_begins_it_by_the_policy(how):
     assert again(story, 3, LAST, instance_id)[0] == Give(A, LAST, 3, instance_id)
 
 
+BY_PATTERN = Preferences(subscriptions=[], pattern="orders|returns")
+
+
+@given(
+    st.sampled_from(
+        [{"pattern": "or.*"}, {"weight": 2.0}, {"subscriptions": [Subscription(topic="x")], "pattern": "y"}]
+    )
+)
+def test_a_client_with_a_pattern_goes_on_where_it_was_whatever_changes(change):
+    """Only an observer evaluates patterns, so the client cannot know that it has left a topic."""
+    story = had_a_queue()
+    story.client.set_preferences(BY_PATTERN, 0)
+    story.client.set_preferences(structs.replace(BY_PATTERN, **change), 0)
+
+    assert again(story, 3, LAST)[0] == Give(A, Start(offset=9), 3, "i1")
+
+
+def test_a_client_that_has_no_pattern_any_more_has_left_what_it_does_not_name():
+    story = had_a_queue()
+    story.client.set_preferences(BY_PATTERN, 0)
+    story.client.subscribe([Subscription(topic="payments")], 0)
+    story.client.set_preferences(BY_PATTERN, 0)
+
+    assert again(story, 3, LAST)[0] == Give(A, LAST, 3, "i1")
+
+
+@given(st.lists(st.sampled_from(["assigned", "revoked", "read", "drained"]), max_size=12), st.integers(0, 5))
+def test_whatever_ends_before_it_is_read_a_client_skips_nothing(happens, more):
+    """A coordinator that was down assigns and revokes a queue by a log in which it has read no commit of it."""
+    story, epoch, end, handled = had_a_queue(), 2, 9 + more, 9
+    for what in happens:
+        mine = story.client.readable().get(A)
+        match what:
+            case "assigned":
+                epoch += 1
+                again(story, epoch, LAST)
+            case "revoked":
+                epoch += 1
+                story.is_assigned(epoch, {})
+            case "drained":
+                story.client.released(story.client.draining(), 0)
+            case "read" if mine is not None:
+                begin = end if mine.start.offset is None else mine.start.offset
+                assert begin <= handled, f"{begin - handled} messages are skipped"
+                if story.client.processed().get(A) is None:
+                    story.client.started([(mine, begin)], 0)
+                story.client.done(mine, end)
+                handled, end = end, end + 1
+
+
+def test_a_queue_that_drains_begins_at_first_again_without_a_commit_of_what_was_done_before():
+    """The topic may be another one, or an operator has deleted the offset: the commit would skip or undo that."""
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    reads(story, A, 1, done=42)
+    story.is_assigned(2, {})
+
+    story.is_assigned(3, {A: 3})
+
+    assert story.client.released([A], 0) == [beat(3), give(A, 3)]
+
+
 def test_a_start_at_an_offset_is_on_record_already():
     story = Story()
     at_5 = AssignedQueue(A, 1, Start(offset=5))

@@ -21,6 +21,13 @@ from tests.support.mutants.mutant_worlds import (
 M = Mutant
 
 MUTANTS = (
+    # --- broadcasting ---
+    M("a client that has left a queue undoes its reset", "A reset is not undone by what was done before.",
+      "broadcast_offsets", "    is_left = turn.level >= 5 and", "    is_left = False and", EVERYBODY),
+    M("a client that does not know of a reset undoes it", "A reset is not undone by what was done before.",
+      "broadcast_offsets", "UNTIL_ASSIGNED if is_missed else known", "known", EVERYBODY),
+    M("an added queue is forgotten with its client", "A queue that is added to a topic starts at its first message.",
+      "broadcasting", " and not (turn.level >= 5 and own.added)", "", EVERYBODY),
     # --- the target ---
     M("no settle interval", "There is at most one new target in a settle interval.", "group_machine",
       "    if is_settling and not _is_first(turn, triggers):", "    if False:", {**ROUTES, "settle_ms": 3_000}),

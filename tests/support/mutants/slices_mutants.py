@@ -23,6 +23,14 @@ MUTANTS = (
         CUT,
     ),
     M(
+        "a slice that was added is not known when its topic is whole again",
+        "A queue that is added to a topic starts at its first message, whatever the number of slices.",
+        "slicing",
+        "(group.owners, group.target, group.offsets, group.done, group.added)",
+        "(group.owners, group.target, group.offsets, group.done)",
+        CUT,
+    ),
+    M(
         "the furthest slice counts",
         "A new slice starts at the lowest offset of those that it comes from.",
         "slicing",

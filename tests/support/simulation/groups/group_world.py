@@ -16,7 +16,7 @@ from tests.support.simulation.groups.seen import Giving, Handling, Seen
 from wakeroll_model import feature_levels
 from wakeroll_model.client_actions import Dropped, Give, Output, Send
 from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Start
-from wakeroll_model.events import Heartbeat
+from wakeroll_model.events import Commit, Heartbeat
 from wakeroll_model.queue import Queue
 from wakeroll_model.slices import container
 
@@ -206,10 +206,11 @@ class World(AnyWorld[Plan]):
     def note_given(self, process: Process, reader: Reader) -> None:
         """A process knows where to begin."""
         give = reader.give
+        under_way = tuple(send.event for send in process.producer.unsent if isinstance(send.event, Commit))
         for cell in self.plan.cells(give.queue):
             who = (process.scope, cell, give.instance_id, give.assigned_epoch)
             start, offset = _start_of(give, cell, reader.next_offset)
-            self.seen.givings.append(Giving(*who, start, offset, self.now_ms, give.queue))
+            self.seen.givings.append(Giving(*who, start, offset, self.now_ms, give.queue, under_way))
 
     def note_handed(self, process: Process, reader: Reader) -> None:
         """A message is in an application's hands."""

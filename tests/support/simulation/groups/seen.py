@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from wakeroll_model.client_actions import Dropped
 from wakeroll_model.decisions import Start
+from wakeroll_model.events import Commit
 from wakeroll_model.queue import Queue
 
 
@@ -39,6 +40,8 @@ class Giving:
     at_ms: int
     read: Queue
     """The queue as it was given, if `queue` is a cell of it."""
+    under_way: tuple[Commit, ...]
+    """Commits of its process that the broker did not have yet when it began to read: none of them is of this giving."""
 
 
 @dataclass

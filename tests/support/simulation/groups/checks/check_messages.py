@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import takewhile
 
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import ERA, Evidence
@@ -69,13 +70,13 @@ def _loose_start(evidence: Evidence, one: Giving) -> Iterator[Broken]:
 
 def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
     """A giving that begins by a policy puts that on record first: asked again later, it would have another answer."""
-    commits: dict[tuple[str, Queue], list[tuple[int, int, int, Queue]]] = {}
+    commits: dict[tuple[str, Queue], list[tuple[int, Commit, int, Queue]]] = {}
     for page in evidence.pages:
         if isinstance(page.event, Commit):
             for entry in page.event.offsets:
                 for cell in evidence.plan.cells(entry.queue):
                     key = page.event.instance_id, cell
-                    commits.setdefault(key, []).append((page.at_ms, page.event.epoch, entry.offset, entry.queue))
+                    commits.setdefault(key, []).append((page.at_ms, page.event, entry.offset, entry.queue))
     next_ms: dict[tuple[str, Queue], int] = {}  # when a life was given the queue again: then its new start counts
     times = Counter((one.life, one.queue, one.given) for one in evidence.seen.givings)
     for one in reversed(evidence.seen.givings):
@@ -86,8 +87,8 @@ def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
         next_ms[key] = one.at_ms
         mine = [
             (at_ms, offset)
-            for at_ms, epoch, offset, of in commits.get(key, ())
-            if epoch >= one.given and of == one.read
+            for at_ms, event, offset, of in commits.get(key, ())
+            if event.epoch >= one.given and of == one.read and all(event is not sent for sent in one.under_way)
         ]
         offsets = [(offset, at_ms) for at_ms, offset in mine if one.at_ms <= at_ms < until_ms]
         if one.start.offset is not None or not offsets or one.life in evidence.seen.straggled:
@@ -122,10 +123,8 @@ def _goes_on(evidence: Evidence, one: Giving) -> bool:
     process = one.life.rpartition(".")[0]
     before = [
         other.offset
-        for other in evidence.seen.givings
-        if (other.scope, other.queue) == (one.scope, one.queue)
-        and other.life.rpartition(".")[0] == process
-        and other.at_ms < one.at_ms
+        for other in takewhile(lambda other: other is not one, evidence.seen.givings)
+        if (other.scope, other.queue) == (one.scope, one.queue) and other.life.rpartition(".")[0] == process
     ]
     done = {each.offset for each in evidence.handlings.get((one.scope, one.queue), ()) if 0 <= each.to_ms <= one.at_ms}
     return any(
