@@ -28,7 +28,7 @@ OR_SAY_SO := || { echo "setup: pip did not install every package (see above); ch
 
 # Five processes on two cores, because most tests wait most of the time; two for real parts of a platform, which are
 # several processes themselves, and three for quick tests, which compute. Each starts one broker, for all of its files
-# that need one; two of the five start a Spark (TOGETHER in conftest.py).
+# that need one; one of the five starts a Spark (WITH_SPARK in conftest.py).
 SIDE_BY_SIDE := --numprocesses 5 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets

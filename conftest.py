@@ -53,21 +53,25 @@ WAITING = ("tests/e2e/", "tests/browser/", "tests/observability/", "tests/peers/
 """The folders of files that mostly wait; all others compute."""
 
 
-TOGETHER = ("tests/spark/", "tests/sql/")
-"""Folders whose files run one after another in one process, from the start: so only two processes start a Spark."""
+WITH_SPARK = (
+    "tests/spark/",
+    *(f"tests/sql/test_{name}.py" for name in ("check", "damaged_tables", "engines", "groups", "marts_in_spark")),
+    *(f"tests/sql/test_{name}.py" for name in ("queries_by_others", "sql")),
+)
+"""The files that use the fixture `engine`: one process runs them one after another, from the start, with one Spark."""
 
 
-class FilesAndFolders(LoadFileScheduling):
-    """Hands out files to the processes of a run, and some folders as a whole."""
+class FilesAndSpark(LoadFileScheduling):
+    """Hands out files to the processes of a run, and those that use Spark as a whole."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+        return WITH_SPARK[0] if nodeid.startswith(WITH_SPARK) else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Replace `--dist loadfile`."""
-    return FilesAndFolders(config, log) if config.getoption("dist") == "loadfile" else None
+    return FilesAndSpark(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,11 +83,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and spread each kind of file over the run: some wait while others compute."""
     of_kind: dict[object, list[str]] = {}
     for file in dict.fromkeys(map(_file_of, items)):
-        folder = next((folder for folder in TOGETHER if file.startswith(folder)), None)
-        of_kind.setdefault(folder or file.startswith(WAITING), []).append(file)
+        of_kind.setdefault(WITH_SPARK if file.startswith(WITH_SPARK) else file.startswith(WAITING), []).append(file)
     places = {file: (at + 0.5) / len(files) for files in of_kind.values() for at, file in enumerate(files)}
     places |= {file: at - len(FIRST) for at, file in enumerate(FIRST)}
-    places |= {file: places[file] - 2 * len(FIRST) for folder in TOGETHER for file in of_kind.get(folder, ())}
+    places |= {file: places[file] - 2 * len(FIRST) for file in of_kind.get(WITH_SPARK, ())}
     items.sort(key=lambda item: places[_file_of(item)])
     for item in items:
         if item.path.parent.name == "unit" and item.path.stem.removeprefix("test_") in SLOW:

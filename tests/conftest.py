@@ -61,7 +61,7 @@ def spark(engine: "SparkSession") -> Iterator["SparkSession"]:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def open_in(request: pytest.FixtureRequest, spark: "SparkSession") -> Iterator[Callable[[Path], "Ledger"]]:
+def open_in(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], "Ledger"]]:
     """Open a warehouse in each engine: a test that uses this runs twice, in Spark by `make test-operate` only."""
     from wakeroll_pipeline.ledger.duck_ledger import open_ledger
     from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
@@ -71,6 +71,7 @@ def open_in(request: pytest.FixtureRequest, spark: "SparkSession") -> Iterator[C
 
     def open_in(warehouse: Path) -> "Ledger":
         if request.param == "spark":
+            spark = request.getfixturevalue("spark")
             open_views(spark, warehouse)
             return SparkLedger(spark)
         opened.append(open_ledger(warehouse))
@@ -81,38 +82,38 @@ def open_in(request: pytest.FixtureRequest, spark: "SparkSession") -> Iterator[C
         ledger.close()
 
 
-def _written(request: pytest.FixtureRequest, name: str, story: Callable[[], "Story"]) -> Path:
-    """Return the warehouse of a story, in a folder of its own; a Spark writes it, once for all processes of a run."""
+def _written(folders: pytest.TempPathFactory, name: str, story: Callable[[], "Story"]) -> Path:
+    """Return the warehouse of a story, in a folder of its own; it is written once for all processes of a run."""
     from tests.support.ledgers import write_ledger
 
     def write(home: Path) -> None:
-        write_ledger(request.getfixturevalue("engine").newSession(), home / "warehouse", story())
+        write_ledger(home / "warehouse", story())
 
-    return written_once(request.getfixturevalue("tmp_path_factory"), name, write) / "warehouse"
+    return written_once(folders, name, write) / "warehouse"
 
 
 @pytest.fixture(scope="session")
-def day(request: pytest.FixtureRequest) -> Path:
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of `ledgers.a_day`, for questions: nobody writes to it."""
     from tests.support.ledgers import a_day
 
-    return _written(request, "day", a_day)
+    return _written(tmp_path_factory, "day", a_day)
 
 
 @pytest.fixture(scope="session")
-def days(request: pytest.FixtureRequest) -> Path:
+def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of `ledgers.three_days`: nobody writes to it."""
     from tests.support.ledgers import three_days
 
-    return _written(request, "days", three_days)
+    return _written(tmp_path_factory, "days", three_days)
 
 
 @pytest.fixture(scope="session")
-def eras(request: pytest.FixtureRequest) -> Path:
+def eras(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of `ledgers.two_eras`: nobody writes to it."""
     from tests.support.ledgers import two_eras
 
-    return _written(request, "eras", two_eras)
+    return _written(tmp_path_factory, "eras", two_eras)
 
 
 @pytest.fixture(scope="session")

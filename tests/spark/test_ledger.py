@@ -3,16 +3,17 @@
 import json
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as f
 
-from tests.support.ledgers import RECORDS, Story, a_day
+from tests.support.ledgers import Story, a_day, batch_of
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import Membership
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.rows import RECORDED, TABLES
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.ledger.delta_files import is_delta
-from wakeroll_pipeline.ledger.table_creation import path_of
+from wakeroll_pipeline.ledger.table_creation import create_tables, path_of
 from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
 
 pytestmark = pytest.mark.spark
@@ -37,8 +38,8 @@ def test_a_batch_that_is_appended_in_pieces_has_the_same_rows(spark, day, tmp_pa
     ensure_tables(spark, tmp_path)
     write = record.writer(tmp_path, Topics())
     records = a_day().rows
-    for number in range(2):  # the second time, all rows are there already
-        write(spark.createDataFrame(records[::-1], RECORDS), number)
+    for _ in range(2):  # the second time, all rows are there already
+        write(batch_of(records[::-1]))
 
     for table in RECORDED:
         pieces, whole = (spark.read.format("delta").load(str(at / table.name)) for at in (tmp_path, day))
@@ -65,8 +66,8 @@ def test_what_an_old_coordinator_still_publishes_beside_a_restored_one_is_left_o
     ensure_tables(spark, tmp_path)
     write = record.writer(tmp_path, Topics())
 
-    for number, rows in enumerate((story.rows + stale[:1], stale[1:2], stale[2:])):
-        write(spark.createDataFrame(rows, RECORDS), number)
+    for rows in (story.rows + stale[:1], stale[1:2], stale[2:]):
+        write(batch_of(rows))
     open_views(spark, tmp_path)
 
     shards = [row.shard for row in spark.table("decisions").select("shard").collect()]
@@ -92,3 +93,12 @@ def test_a_process_that_died_while_it_created_the_tables_is_followed_by_one_that
 
     assert [name for name, table in TABLES.items() if is_delta(path_of(tmp_path, table))] == [*TABLES]
     assert set(open_views(spark, tmp_path)) >= set(TABLES)
+
+    # Processes without Spark create the same tables; so do most tests (`write_ledger`).
+    create_tables(tmp_path / "without Spark")
+    for table in TABLES.values():
+        by_spark, here = (DeltaTable(path_of(at, table).path) for at in (tmp_path, tmp_path / "without Spark"))
+        assert json.loads(here.schema().to_json()) == json.loads(by_spark.schema().to_json()), table.name
+        assert here.metadata().configuration == by_spark.metadata().configuration, table.name
+        assert here.metadata().description == by_spark.metadata().description, table.name
+        assert here.protocol() == by_spark.protocol(), table.name

@@ -24,17 +24,17 @@ BATCHES = 6
 
 
 @pytest.fixture(scope="session")
-def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The home of a ledger that `record` and upkeep have written, without damage: nobody may write to it.
 
     It has five groups, two eras, a clock that steps back, a reset, more shards at the end, and a first day that
-    retention has deleted. Spark writes it once, for all processes that run tests at once.
+    retention has deleted. It is written once, for all processes that run tests at once.
     """
 
     def write(home: Path) -> None:
         warehouse, story = home / "warehouse", a_long_life()
-        chains, session = Chains(warehouse), request.getfixturevalue("engine").newSession()
-        write_ledger(session, warehouse, story, BATCHES, chains)
+        chains = Chains(warehouse)
+        write_ledger(warehouse, story, BATCHES, chains)
         forget_the_first_day(warehouse, story, chains)
 
     return written_once(tmp_path_factory, "long", write)

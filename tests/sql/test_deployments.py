@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.support.ledgers import a_day_of_deployments, write_ledger
 from tests.support.statements import statement_of
@@ -19,10 +18,10 @@ Ask = Callable[..., list[tuple[Any, ...]]]
 
 
 @pytest.fixture(scope="module")
-def deployed(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of `a_day_of_deployments`, with the marts of its analyses."""
     home = tmp_path_factory.mktemp("deployed")
-    write_ledger(engine.newSession(), home / "warehouse", a_day_of_deployments(), batches=1)
+    write_ledger(home / "warehouse", a_day_of_deployments(), batches=1)
     models = ("--select", "+storms", "--select", "+rebalance_cost")
     done = marts.build(home / "warehouse", home / "logs", *models, command="run")
     assert [outcome for outcome in done if not outcome.is_good] == []

@@ -5,9 +5,11 @@ import shutil
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import functions as f
+from deltalake import DeltaTable, write_deltalake
 
+from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL, era_of
 from wakeroll_model.rows import DECISIONS, EVENTS, TABLES
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb, in_spark
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, has_era
@@ -114,7 +116,7 @@ def test_a_time_that_no_calendar_has_stops_no_view(spark, day, tmp_path):
     shutil.copytree(day, warehouse)
     queue = '"queue":{"topic":"orders","broker":"","queue_id":0}'
     far = f'{{{queue},"revoked_ms":9223372036854775807,"released_ms":-9223372036854775808}}'
-    spoil(spark, warehouse, DECISIONS, "seq", json=[far])
+    spoil(warehouse, DECISIONS, "seq", json=[far])
     open_views(spark, warehouse)
     asked = "select revoked_at, released_at from handovers where revoked_ms > 1e15"
 
@@ -131,14 +133,12 @@ def test_the_day_has_rows_for_the_views_about_lag(day):
 
 
 @pytest.fixture(scope="module")
-def spoiled(spark, day, tmp_path_factory):
+def spoiled(day, tmp_path_factory):
     """The warehouse of the day with records and decisions that are no JSON."""
     warehouse = tmp_path_factory.mktemp("spoiled") / "warehouse"
     shutil.copytree(day, warehouse)
-    spoil(
-        spark, warehouse, EVENTS, "offset", value=[b'{"type":"arrival"', b"\xff\xfe", b'{"queue":7,"next_offset":"x"}']
-    )
-    spoil(spark, warehouse, DECISIONS, "seq", json=["", "{"])
+    spoil(warehouse, EVENTS, "offset", value=[b'{"type":"arrival"', b"\xff\xfe", b'{"queue":7,"next_offset":"x"}'])
+    spoil(warehouse, DECISIONS, "seq", json=["", "{"])
     return warehouse
 
 
@@ -160,28 +160,41 @@ def test_records_that_are_no_json_are_the_same_in_both_engines(spark, spoiled):
 
 
 @pytest.mark.operate
-def test_a_field_of_another_type_stops_no_view(spark, day, tmp_path):
+def test_a_field_of_another_type_stops_no_view(day, tmp_path):
     """Only a stranger who may append decisions can do that; each engine has its own idea of the other fields."""
     warehouse = tmp_path / "warehouse"
     shutil.copytree(day, warehouse)
-    spoil(spark, warehouse, DECISIONS, "seq", json=['{"queue":[],"epoch":"x","trigger":{}}'])
+    spoil(warehouse, DECISIONS, "seq", json=['{"queue":[],"epoch":"x","trigger":{}}'])
 
     with duck_ledger(warehouse) as opened, duck_ledger(day) as before:
         for name in VIEWS:
             assert set(rows_of(before, name)) <= set(rows_of(opened, name)) or name in ("groups", "current_members")
 
 
-def spoil(spark, warehouse, table, position: str, **values: list[Any]) -> None:
-    """Append copies of rows of a table with other values in a column, and positions above all."""
-    path = str(path_of(warehouse, table))
-    rows = spark.read.format("delta").load(path)
+def spoil(warehouse, table, position: str, **values: list[Any]) -> None:
+    """Append copies of a row of a table with other values in a column, and positions above all."""
+    path = path_of(warehouse, table).path
+    rows = DeltaTable(path).to_pyarrow_table()
+    [row] = rows.slice(0, 1).to_pylist()
     [(column, wrong)] = values.items()
     types = ["arrival", "route"] if table is EVENTS else ["handover", "rebalance", "membership", "rejected", "wake"]
     what = "type" if table is EVENTS else "kind"
-    for number, (value, kind) in enumerate((value, kind) for value in wrong for kind in types):
-        copy = rows.limit(1).withColumn(position, f.lit(1_000_000 + number).cast(rows.schema[position].dataType))
-        copy = copy.withColumn(what, f.lit(kind)).withColumn(column, f.lit(value))
-        copy.write.format("delta").mode("append").save(path)
+    copies = [
+        row | {position: 1_000_000 + number, what: kind, column: value}
+        for number, (value, kind) in enumerate((value, kind) for value in wrong for kind in types)
+    ]
+    write_deltalake(path, pa.Table.from_pylist(copies, schema=rows.schema), mode="append")
+
+
+def test_spark_and_python_find_the_same_era_in_a_name(spark):
+    """What a stranger appends has none, and stops no query."""
+    names = ["groups-1.9", "groups-1.10", "queues-0.2000000", "groups-1", "", "groups-1.x", "groups-1."]
+    frame = spark.createDataFrame([(name,) for name in names], "shard string")
+
+    found = frame.selectExpr("shard", f"{ERA_SQL} as era", f"{SHARD_SQL} as name").collect()
+
+    assert [row.era or 0 for row in found] == [era_of(name) for name in names] == [9, 10, 2_000_000, 0, 0, 0, 0]
+    assert [row.name for row in found[:3]] == ["groups-1", "groups-1", "queues-0"]
 
 
 def test_a_value_cannot_end_its_place_in_the_query(open_in, day):

@@ -80,7 +80,7 @@ def test_a_wrong_question_is_answered_by_what_there_is(asked):
 
 
 @pytest.fixture(scope="module")
-def watched(open_in, engine, tmp_path_factory):
+def watched(open_in, tmp_path_factory):
     """The ledger of a group of Kafka's that is watched: c2 joins, queues move, and the watching process ends."""
     story = Story()
     story.route("orders", 4, ends=100)
@@ -95,7 +95,7 @@ def watched(open_in, engine, tmp_path_factory):
     story.crash("kafka.billing", "c2")
     story.pass_seconds(60)
     warehouse = tmp_path_factory.mktemp("watched") / "warehouse"
-    write_ledger(engine.newSession(), warehouse, story)
+    write_ledger(warehouse, story)
     return open_in(warehouse)
 
 
@@ -122,7 +122,7 @@ def test_a_watched_member_that_expired_may_live(watched):
 
 
 @pytest.fixture(scope="module")
-def filtered(open_in, engine, tmp_path_factory):
+def filtered(open_in, tmp_path_factory):
     """The ledger of a group in a rolling deployment: its owner wants paid orders, and c2 wants refunded ones too."""
     story = Story()
     story.append(Level(level=3))
@@ -136,7 +136,7 @@ def filtered(open_in, engine, tmp_path_factory):
     story.commit("billing", 5, ahead=ahead)
     story.pass_seconds(1)
     warehouse = tmp_path_factory.mktemp("filtered") / "warehouse"
-    write_ledger(engine.newSession(), warehouse, story)
+    write_ledger(warehouse, story)
     return open_in(warehouse)
 
 
@@ -151,12 +151,12 @@ def test_messages_that_are_kept_for_another_filter_are_named(filtered):
 
 
 @pytest.fixture(scope="module")
-def kicked(open_in, engine, tmp_path_factory):
+def kicked(open_in, tmp_path_factory):
     """The ledger of a group of which an operator kicked a member."""
     story = a_kick()
     story.pass_seconds(5)
     warehouse = tmp_path_factory.mktemp("kicked") / "warehouse"
-    write_ledger(engine.newSession(), warehouse, story)
+    write_ledger(warehouse, story)
     return open_in(warehouse)
 
 

@@ -14,26 +14,23 @@ from duckdb import DuckDBPyConnection
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from tests.support.ledgers import Story, a_day, told_by_hand, write_ledger
+from tests.support.ledgers import Story, a_day, write_ledger
 from tests.support.running_processes import run_process
 from tests.support.statements import statement_of
 from wakeroll_model.decisions import (
     Change,
-    FailedMessages,
     FailedOutcome,
-    Fenced,
     FencedReason,
-    Handover,
     How,
     Kind,
-    Membership,
     Trigger,
     WakeReason,
 )
 from wakeroll_model.events import Reset, ResetOffset
 from wakeroll_model.queue import Queue
-from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
-from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
+from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.questions import marts
 
 pytestmark = pytest.mark.spark
@@ -46,25 +43,27 @@ LEDGER = "day"
 Ask = Callable[[str], list[tuple[Any, ...]]]
 
 
-def opened(engine: SparkSession, warehouse: Path) -> SparkSession:
-    """Return a new session that knows the tables, views and marts of a warehouse."""
-    session = engine.newSession()
-    open_views(session, warehouse)
-    marts.open_marts(session, warehouse)
-    return session
+@pytest.fixture(scope="module")
+def asking(open_in: Callable[[Path], Ledger]) -> Callable[[Path], Ask]:
+    """Return how to ask the tables, views and marts of a warehouse, in each engine."""
 
+    def asking(warehouse: Path) -> Ask:
+        ledger = open_in(warehouse)
+        if isinstance(ledger, DuckLedger):
+            ledger.open_marts()
+        else:
+            assert isinstance(ledger, SparkLedger)
+            marts.open_marts(ledger.spark, warehouse)
+        return lambda sql: [*ledger.stream(sql)]
 
-def asking(engine: SparkSession, warehouse: Path) -> Ask:
-    """Return how to ask the tables, views and marts of a warehouse."""
-    session = opened(engine, warehouse)
-    return lambda sql: [tuple(row) for row in session.sql(sql).collect()]
+    return asking
 
 
 @pytest.fixture(scope="module")
-def ask(engine: SparkSession, home: Path, built: list[marts.BuildResult]) -> Ask:
+def ask(asking: Callable[[Path], Ask], home: Path, built: list[marts.BuildResult]) -> Ask:
     """Ask the marts of the day."""
     assert built
-    return asking(engine, home / "warehouse")
+    return asking(home / "warehouse")
 
 
 def test_every_model_is_built_and_no_rule_is_broken(built: list[marts.BuildResult]):
@@ -79,7 +78,7 @@ def test_every_model_is_built_and_no_rule_is_broken(built: list[marts.BuildResul
 def test_the_timeline_says_who_owned_a_queue_and_when(ask: Ask):
     """The question that no other coordinator can answer."""
     periods = ask(
-        "select client_id, how, epoch, date_format(owned_from, 'HH:mm:ss'), owned_s, silent_s "
+        "select client_id, how, epoch, substr(cast(owned_from as string), 12, 8), owned_s, silent_s "
         "from ownership_timeline "
         "where group_id = 'billing' and topic = 'orders' and queue_id = 3 order by era, seq"
     )
@@ -271,7 +270,7 @@ def test_another_process_takes_up_what_is_new(engine: SparkSession, day: Path, t
     longer.pass_seconds(12)
     longer.crash("audit", "a2")
     longer.pass_seconds(60)
-    write_ledger(engine.newSession(), warehouse, longer, batches=1)
+    write_ledger(warehouse, longer, batches=1)
 
     done = run_process([sys.executable, "-c", A_RUN_OF_ITS_OWN, tmp_path])
 
@@ -291,7 +290,7 @@ def test_another_process_takes_up_what_is_new(engine: SparkSession, day: Path, t
 
 
 @pytest.fixture(scope="module")
-def ill(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ill(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a group for each way of being ill; its tables, and their health."""
     story = Story()
     groups = ("warn", "stall", "stop", "rewind", "catches_up", "caught_up")
@@ -315,16 +314,16 @@ def ill(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
             story.append(Reset(request_id="r1", group_id="rewind", offsets=back, by="an operator"))
         story.pass_seconds(2)
     home = tmp_path_factory.mktemp("ill")
-    write_ledger(engine.newSession(), home / "warehouse", story, batches=1)
+    write_ledger(home / "warehouse", story, batches=1)
     return home
 
 
-def test_health_follows_burrows_rules(engine: SparkSession, ill: Path):
+def test_health_follows_burrows_rules(asking: Callable[[Path], Ask], ill: Path):
     """No threshold: the commits themselves say what is usual."""
     done = marts.build(ill / "warehouse", ill / "logs", "--select", "+group_health", command="run")
 
     assert [outcome for outcome in done if not outcome.is_good] == []
-    assert dict(asking(engine, ill / "warehouse")("select group_id, status from group_health")) == {
+    assert dict(asking(ill / "warehouse")("select group_id, status from group_health")) == {
         "warn": "WARN",
         "stall": "STALL",
         "stop": "STOP",
@@ -332,114 +331,6 @@ def test_health_follows_burrows_rules(engine: SparkSession, ill: Path):
         "catches_up": "OK",
         "caught_up": "OK",
     }
-
-
-def changed(client_id: str, instance_id: str, change: str, detail: str = "") -> Membership:
-    names = {"group_id": "odd", "client_id": client_id, "instance_id": instance_id}
-    return Membership(**names, change=change, epoch=1, detail=detail)
-
-
-def fenced(client_id: str, instance_id: str, reason: str, by: str = "") -> Fenced:
-    return Fenced(group_id="odd", client_id=client_id, instance_id=instance_id, reason=reason, by=by)
-
-
-def handed_over(client_id: str, before: str | None, how: str) -> Handover:
-    return Handover(group_id="odd", queue=Queue("orders", "", 0), from_=before, to=client_id, epoch=1, how=how)
-
-
-def failed(offset: int, *, attempt: int, outcome: FailedOutcome, level: int) -> FailedMessages:
-    return FailedMessages(
-        group_id="odd",
-        client_id="picky",
-        queue=Queue("orders", "", 0),
-        first_offset=offset,
-        last_offset=offset,
-        messages=1,
-        attempt=attempt,
-        outcome=outcome,
-        level=level,
-        error="ValueError: no amount",
-    )
-
-
-@pytest.fixture(scope="module")
-def odd(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """Ask the marts of a group that an earlier version decided about in era 1, and this one in eras 2 and 3."""
-    duplicate_id = "duplicate id: instance 'life-6' uses the client_id of live instance 'life-5'"
-    story = told_by_hand(
-        (1, changed("old", "life-1", "joined")),
-        (1, handed_over("old", None, "first")),
-        (1, fenced("old", "life-1", "replaced", by="life-2")),
-        (1, handed_over("old", "old", "replaced")),
-        (1, changed("old", "life-2", "replaced", "instance life-1 by life-2")),
-        (1, changed("old", "life-2", "conflict", "duplicate id: replaced 3 times in 9 s")),
-        (2, changed("twin", "life-3", "joined")),
-        (2, fenced("twin", "life-4", "duplicate", by="life-3")),
-        (2, fenced("twin", "life-4", "duplicate", by="life-3")),
-        (2, changed("named", "life-5", "joined")),
-        (2, changed("named", "life-5", "conflict", duplicate_id)),
-        (2, changed("picky", "life-7", "joined")),
-        (2, changed("picky", "life-7", "conflict", "strategy SPREAD differs from AVG of old")),
-        (2, changed("deaf", "life-8", "joined")),
-        (2, changed("deaf", "life-8", "expired", "deaf: its heartbeats show epoch 1; expected at least 3")),
-        (2, fenced("deaf", "life-8", "deaf")),
-        (2, fenced("late", "life-9", "epoch")),
-        (2, fenced("many", "life-10", "refused")),
-        (3, changed("picky", "life-7", "joined")),
-        (3, failed(7, attempt=1, outcome="retry", level=3)),
-        (3, failed(7, attempt=2, outcome="dead", level=0)),
-    )
-    home = tmp_path_factory.mktemp("odd")
-    write_ledger(engine.newSession(), home / "warehouse", story, batches=1)
-    staging = ("stg_memberships", "stg_handovers", "stg_fencings", "stg_failed_messages")
-    models = (*staging, "duplicate_clients", "subscription_conflicts")
-    done = marts.build(
-        home / "warehouse", home / "logs", "--select", *models, "--indirect-selection", "cautious", engine="spark"
-    )
-    assert [outcome for outcome in done if not outcome.is_good] == []
-    words = {outcome.name.partition("__")[0] for outcome in done if outcome.name.startswith("accepted_values")}
-    columns = ("stg_fencings_reason", "stg_handovers_how", "stg_memberships_change", "stg_failed_messages_outcome")
-    assert words == {f"accepted_values_{name}" for name in columns}
-    return lambda sql: [tuple(row) for row in engine.sql(sql).collect()]
-
-
-def test_a_name_that_two_processes_use_is_listed(odd: Ask):
-    """Whether a conflict says so, or an instance was fenced as a duplicate, however often it was told."""
-    found = odd(
-        "select client_id, reports, fenced_instances, instances, last_detail from marts.duplicate_clients order by 1"
-    )
-
-    assert found == [
-        ("named", 1, 0, 1, "duplicate id: instance 'life-6' uses the client_id of live instance 'life-5'"),
-        ("old", 1, 1, 2, "duplicate id: replaced 3 times in 9 s"),
-        ("twin", 1, 1, 2, "duplicate id: instance life-4 was fenced, life-3 lives"),
-    ]
-
-
-def test_a_conflict_ends_when_its_client_joins_anew(odd: Ask):
-    """A new era knows nothing of the conflicts of the one before it."""
-    assert odd("select client_id, ended_by, is_open from marts.subscription_conflicts") == [("picky", "joined", False)]
-
-
-def test_the_words_of_an_earlier_version_are_understood(odd: Ask):
-    """Its ledgers stay readable."""
-    assert odd("select how, is_abrupt from marts.stg_handovers order by era, seq") == [
-        ("first", False),
-        ("replaced", True),
-    ]
-
-
-def test_failed_messages_show_the_way_to_the_dead_letter(odd: Ask):
-    """Which message of which queue failed, how often, and why."""
-    failures = odd(
-        "select client_id, topic, queue_id, first_offset, messages, attempt, outcome, level, error "
-        "from marts.stg_failed_messages order by era, seq"
-    )
-
-    assert failures == [
-        ("picky", "orders", 0, 7, 1, 1, "retry", 3, "ValueError: no amount"),
-        ("picky", "orders", 0, 7, 1, 2, "dead", 0, "ValueError: no amount"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -466,7 +357,7 @@ def test_dbt_accepts_every_word_that_the_model_has(model: str, column: str, decl
 
 
 @pytest.mark.operate
-def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(engine: SparkSession, cut: Path, tmp_path: Path):
+def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(asking: Callable[[Path], Ask], cut: Path, tmp_path: Path):
     """What is kept of before, the last words about each queue and member, has gaps that are nobody's fault."""
     shutil.copytree(cut, tmp_path / "warehouse")
 
@@ -476,7 +367,7 @@ def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(engine: SparkSession, 
     assert [outcome for outcome in done if not outcome.is_good] == []
     rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
     assert rules <= {outcome.name for outcome in done}
-    owned = asking(engine, tmp_path / "warehouse")("select client_id from current_ownership where group_id = 'audit'")
+    owned = asking(tmp_path / "warehouse")("select client_id from current_ownership where group_id = 'audit'")
     assert set(owned) == {("a1",)}
 
 

@@ -6,20 +6,20 @@ last hand-over.  What the answers must be is taken from the decisions as they we
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.support.ledgers import Story, forget_the_first_day, members_of, offsets_of, owners_of, two_eras
 from wakeroll.epoch_ms import EpochMs
-from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL, era_of
+from wakeroll_model.decision_order import era_of
 from wakeroll_model.decisions import Handover
 from wakeroll_model.queue import Queue
 from wakeroll_model.rows import RECORDED
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.ledger import Ledger
 from wakeroll_pipeline.ledger.tables import open_views
 from wakeroll_pipeline.local.story_queries import WHO_OWNED
 from wakeroll_pipeline.questions import marts
@@ -44,10 +44,10 @@ def story() -> Story:
 
 
 @pytest.fixture(scope="module")
-def asked(spark: SparkSession, eras: Path) -> SparkSession:
-    """The session that knows the ledger."""
-    open_views(spark, eras)
-    return spark
+def asked(open_in: Callable[[Path], Ledger], eras: Path) -> Rows:
+    """Ask the ledger, in each engine."""
+    ledger = open_in(eras)
+    return lambda sql: [*ledger.stream(sql)]
 
 
 def check_views(story: Story, rows: Rows) -> None:
@@ -74,23 +74,12 @@ def test_the_story_has_what_the_tests_are_about(story):
     assert [one.to for one in of_mail[-2:]] == ["m2", "m1"]
 
 
-def test_spark_and_python_find_the_same_era_in_a_name(asked):
-    """What a stranger appends has none, and stops no query."""
-    names = ["groups-1.9", "groups-1.10", "queues-0.2000000", "groups-1", "", "groups-1.x", "groups-1."]
-    frame = asked.createDataFrame([(name,) for name in names], "shard string")
-
-    found = frame.selectExpr("shard", f"{ERA_SQL} as era", f"{SHARD_SQL} as name").collect()
-
-    assert [row.era or 0 for row in found] == [era_of(name) for name in names] == [9, 10, 2_000_000, 0, 0, 0, 0]
-    assert [row.name for row in found[:3]] == ["groups-1", "groups-1", "queues-0"]
-
-
 # --- views ---
 
 
 def test_the_views_say_what_was_decided_last(asked, story):
     """Before, `current_assignments` named c3, who had left."""
-    check_views(story, lambda sql: [tuple(row) for row in asked.sql(sql).collect()])
+    check_views(story, asked)
 
 
 def test_an_era_begins_without_the_members_and_owners_of_the_one_before(asked, story):
@@ -98,28 +87,21 @@ def test_an_era_begins_without_the_members_and_owners_of_the_one_before(asked, s
     of_ads = [one for one in story.decisions if getattr(one, "group_id", "") == "ads"]
 
     assert {era_of(one.shard) for one in of_ads} == {9}
-    assert asked.sql("select * from current_members where group_id = 'ads'").collect() == []
-    assert asked.sql("select * from current_assignments where group_id = 'ads'").collect() == []
-    [ads] = asked.sql("select members, owned, unowned from groups where group_id = 'ads'").collect()
-    assert tuple(ads) == (0, 0, 0)
+    assert asked("select * from current_members where group_id = 'ads'") == []
+    assert asked("select * from current_assignments where group_id = 'ads'") == []
+    [ads] = asked("select members, owned, unowned from groups where group_id = 'ads'")
+    assert ads == (0, 0, 0)
 
 
 def test_the_groups_view_shows_the_last_rebalance(asked, story):
     """By its order too, not by its epoch or its time."""
     last = {one.group_id: one for one in story.decisions if type(one).__name__ == "Rebalance"}
 
-    rows = asked.sql("select group_id, epoch, last_trigger, last_rebalance_ms from groups").collect()
+    rows = asked("select group_id, epoch, last_trigger, last_rebalance_ms from groups")
 
-    assert {row.group_id: tuple(row)[1:] for row in rows} == {
-        group_id: (one.epoch, one.trigger, one.at_ms) for group_id, one in last.items()
+    assert {group_id: rest for group_id, *rest in rows} == {
+        group_id: [one.epoch, one.trigger, one.at_ms] for group_id, one in last.items()
     }
-
-
-def test_the_views_say_the_same_in_both_engines(open_in, eras, story):
-    """With eras above 9 and a clock that stepped back."""
-    opened = open_in(eras)
-
-    check_views(story, lambda sql: [tuple(row) for row in opened.rows(sql)])
 
 
 # --- explain ---
@@ -201,9 +183,10 @@ def test_retention_keeps_what_was_decided_last(spark, eras, story, tmp_path):
 
 
 @pytest.mark.operate
-def test_no_rule_of_the_history_is_broken(asked):
+def test_no_rule_of_the_history_is_broken(spark, eras):
     """Before, c2 was said to own what a member that is gone had."""
-    with broken_rows(asked) as broken:
+    open_views(spark, eras)
+    with broken_rows(spark) as broken:
         assert [tuple(row) for row in broken.collect()] == []
 
 
@@ -227,15 +210,15 @@ def test_an_owner_that_left_is_found_though_it_joined_later_by_the_clock(spark, 
 
 
 @pytest.fixture(scope="module")
-def mart(engine: SparkSession, eras: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+def mart(eras: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
     """Build the marts of the ledger, ask every test, and return how to ask them."""
     home = tmp_path_factory.mktemp("marts of eras")
     shutil.copytree(eras, home / "warehouse")
     built = marts.build(home / "warehouse", home / "logs")
     assert [outcome for outcome in built if not outcome.is_good] == []
-    session = engine.newSession()
-    marts.open_marts(session, home / "warehouse")
-    return lambda sql: [tuple(row) for row in session.sql(sql).collect()]
+    with duck_ledger(home / "warehouse") as ledger:
+        ledger.open_marts()
+        yield lambda sql: [*ledger.stream(sql)]
 
 
 def test_the_marts_say_what_was_decided_last(mart, story):
@@ -278,7 +261,7 @@ def queries_of(path: str) -> list[str]:
 def test_the_query_of_the_tutorial_answers_in_the_order_of_decisions(asked, story):
     [query] = [query for query in queries_of("docs/tutorial-data.md") if "from assignments" in query]
 
-    owners = [row.client_id for row in asked.sql(query).collect()]
+    owners = [client_id for client_id, *_ in asked(query)]
 
     assert owners == [one.to for one in handovers_of(story, "billing", 3)]
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.support.ledgers import two_busy_days, write_ledger
 from tests.support.statements import statement_of
@@ -19,10 +18,10 @@ Ask = Callable[..., list[tuple[Any, ...]]]
 
 
 @pytest.fixture(scope="module")
-def busy(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of `two_busy_days`, with its marts."""
     home = tmp_path_factory.mktemp("busy")
-    write_ledger(engine.newSession(), home / "warehouse", two_busy_days(), batches=1)
+    write_ledger(home / "warehouse", two_busy_days(), batches=1)
     done = marts.build(home / "warehouse", home / "logs")
     assert [outcome for outcome in done if not outcome.is_good] == []
     return home / "warehouse"

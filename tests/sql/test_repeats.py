@@ -1,7 +1,6 @@
 """How near the bound of repeated messages is to the number that consumers know, and that it is never below."""
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.support.ledgers import killed_members, write_ledger
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
@@ -15,11 +14,11 @@ Repeats = list[tuple[str, int, int]]
 
 
 @pytest.fixture(scope="module")
-def known_and_bound(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Repeats, Repeats]:
+def known_and_bound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Repeats, Repeats]:
     """What the members of `killed_members` know, and what the mart says."""
     home = tmp_path_factory.mktemp("killed")
     story, known = killed_members()
-    write_ledger(engine.newSession(), home / "warehouse", story, batches=1)
+    write_ledger(home / "warehouse", story, batches=1)
     done = marts.build(home / "warehouse", home / "logs")
     assert [outcome for outcome in done if not outcome.is_good] == []
     with duck_ledger(Place.of(home / "warehouse")) as ledger:

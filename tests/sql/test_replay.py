@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from msgspec import UNSET
-from pyspark.sql import functions as f
 
 from tests.support.control_log import START_MS
 from tests.support.engines import ENGINES
@@ -18,16 +18,14 @@ from wakeroll_model.decisions import Rejected
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.rows import DECISIONS, EVENTS
 from wakeroll_model.shard_state import VERSION
-from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.ledger.period import Period
-from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.ledger.table_creation import path_of
-from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.questions.replay_check import Checked
 from wakeroll_pipeline.questions.replay_here import replay_here
 from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
 
-# With --engine spark, the command asks the Spark that its process runs.
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = pytest.mark.spark
 
 Command = Callable[..., tuple[int, str]]
 
@@ -35,6 +33,8 @@ Command = Callable[..., tuple[int, str]]
 @pytest.fixture(params=ENGINES)
 def replay(wakeroll, request) -> Command:
     """The command, run in this process with each engine; it returns the exit code and what it says."""
+    if request.param == "spark":  # the command asks the Spark that its process runs
+        request.getfixturevalue("engine")
 
     def replay(warehouse: Path, *arguments: str) -> tuple[int, str]:
         engine = ("--engine", request.param)
@@ -45,21 +45,32 @@ def replay(wakeroll, request) -> Command:
 
 
 @pytest.fixture(scope="module")
-def corrupted(day, tmp_path_factory, spark) -> Path:
+def corrupted(day, tmp_path_factory) -> Path:
     """A copy of the day in which two decisions of `billing` say something else, and one of `audit` is not there."""
     warehouse = tmp_path_factory.mktemp("corrupted") / "warehouse"
     shutil.copytree(day, warehouse)
-    path = str(path_of(warehouse, DECISIONS))
-    rows = spark.read.format("delta").load(path)
-    billing, audit = (f.col("shard") == f"groups-{home(group)}.1" for group in ("billing", "audit"))
-    rows = rows.where(~(audit & (f.col("seq") == 4))).withColumn(
-        "json",
-        f.when(billing & f.col("seq").isin(3, 7), f.regexp_replace("json", '"epoch":[0-9]+', '"epoch":77')).otherwise(
-            f.col("json")
-        ),
-    )
-    rows.write.format("delta").mode("overwrite").save(path)
+    billing, audit = (f"shard = 'groups-{home(group)}.1'" for group in ("billing", "audit"))
+    table = DeltaTable(path_of(warehouse, DECISIONS).path)
+    table.delete(f"{audit} and seq = 4")
+    epoch_77 = """regexp_replace(json, '"epoch":[0-9]+', '"epoch":77')"""
+    table.update({"json": epoch_77}, predicate=f"{billing} and seq in (3, 7)")
     return warehouse
+
+
+@pytest.fixture
+def replayed(open_in) -> Callable[[Path], list[Checked]]:
+    """Replay all of a warehouse, in each engine; what Spark says must be what DuckDB says."""
+
+    def replayed(warehouse: Path) -> list[Checked]:
+        ledger = open_in(warehouse)
+        if isinstance(ledger, DuckLedger):
+            return replay_here(ledger, PARTITIONS, Period())
+        done = replay_in_spark(ledger, PARTITIONS, Period())
+        with duck_ledger(warehouse) as opened:
+            assert done == replay_here(opened, PARTITIONS, Period())
+        return done
+
+    return replayed
 
 
 def home(group_id: str) -> int:
@@ -135,7 +146,7 @@ def test_without_tables_there_is_nothing_to_replay(tmp_path, replay):
     assert "no tables in" in said
 
 
-def test_each_era_is_decided_again_from_where_it_began(tmp_path, spark):
+def test_each_era_is_decided_again_from_where_it_began(tmp_path, replayed):
     """What a later era began with is its first snapshot; snapshots of other machines are of no use."""
     story = Story()
     story.route("orders", 4)
@@ -148,13 +159,10 @@ def test_each_era_is_decided_again_from_where_it_began(tmp_path, spark):
     story.snapshots = [row if row[2] < 0 else (*row[:4], VERSION + 1, *row[5:]) for row in story.snapshots]
     story.join("billing", "c3", "orders")
     story.pass_seconds(5)
-    write_ledger(spark, tmp_path / "warehouse", story, batches=1)
-    open_views(spark, tmp_path / "warehouse")
+    write_ledger(tmp_path / "warehouse", story, batches=1)
 
-    with duck_ledger(tmp_path / "warehouse") as opened:
-        done = replay_here(opened, PARTITIONS, Period())
+    done = replayed(tmp_path / "warehouse")
 
-    assert replay_in_spark(SparkLedger(spark), PARTITIONS, Period()) == done
     its = {one.shard: one for one in done if one.compared}
     assert set(its) == {f"groups-{home('billing')}.{era}" for era in (1, 2)}
     assert sum(one.compared for one in done) == len(story.decisions)
@@ -164,7 +172,7 @@ def test_each_era_is_decided_again_from_where_it_began(tmp_path, spark):
 @pytest.mark.parametrize(
     "kept", ["after", *(pytest.param(kept, marks=pytest.mark.operate) for kept in ("none", "before"))]
 )
-def test_a_replay_over_an_upgrade_compares_equal(tmp_path, spark, kept):
+def test_a_replay_over_an_upgrade_compares_equal(tmp_path, replayed, kept):
     """From the start of the log, and from a snapshot before or after the record of the level, in both engines."""
     story = Story()
     story.route("orders", 4)
@@ -180,29 +188,26 @@ def test_a_replay_over_an_upgrade_compares_equal(tmp_path, spark, kept):
         story.nonsense(event, stray, b"billing")
         if moment == "before":
             story.raise_level(2)
-    write_ledger(spark, tmp_path / "warehouse", story, batches=1)
-    open_views(spark, tmp_path / "warehouse")
+    write_ledger(tmp_path / "warehouse", story, batches=1)
 
-    with duck_ledger(tmp_path / "warehouse") as opened:
-        done = replay_here(opened, PARTITIONS, Period())
+    done = replayed(tmp_path / "warehouse")
 
     refusals = [one for one in story.decisions if isinstance(one, Rejected)]
     assert [one.partitions for one in refusals] == [UNSET, UNSET, PARTITIONS, PARTITIONS]
-    assert replay_in_spark(SparkLedger(spark), PARTITIONS, Period()) == done
     assert sum(one.compared for one in done) == len(story.decisions)
     assert {(one.differences, one.not_recorded) for one in done} == {(0, 0)}
 
 
-def test_behind_records_that_are_not_archived_a_replay_begins_with_the_next_snapshot(day, tmp_path, spark, replay):
+def test_behind_records_that_are_not_archived_a_replay_begins_with_the_next_snapshot(day, tmp_path, replay):
     """`record` was down for longer than Kafka keeps records: what they led to is on record, but not why."""
     warehouse, shard = tmp_path / "warehouse", f"groups-{home('billing')}"
     shutil.copytree(day, warehouse)
     story = a_day()
     [first, second] = [row[2] for row in story.snapshots if row[:2] == (f"wakeroll.{shard[:-2]}", home("billing"))]
-    gap = (f.col("topic") == "wakeroll.groups") & (f.col("partition") == home("billing"))
-    gap &= f.col("offset").between(first + 3, first + 5)
-    events = spark.read.format("delta").load(str(path_of(warehouse, EVENTS)))
-    events.where(~gap).write.format("delta").mode("overwrite").save(str(path_of(warehouse, EVENTS)))
+    DeltaTable(path_of(warehouse, EVENTS).path).delete(
+        f"topic = 'wakeroll.groups' and partition = {home('billing')} "
+        f'and "offset" between {first + 3} and {first + 5}'
+    )
     unknown = [one for one in story.decisions if one.shard == f"{shard}.1" and first + 3 <= one.cause.offset <= second]
 
     code, said = replay(warehouse)

@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 import pytest
 import yaml
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from tests.support.engines import ENGINES as ASKED
 from tests.support.ledgers import Story, a_day, two_eras, write_ledger
@@ -59,11 +58,12 @@ def found_by_tests(done: list[marts.BuildResult]) -> dict[str, tuple[bool, int |
 
 
 @pytest.fixture
-def build(engine: SparkSession) -> Callable[..., list[marts.BuildResult]]:
+def build(request: pytest.FixtureRequest) -> Callable[..., list[marts.BuildResult]]:
     """Build the marts of a home with an engine."""
-    assert engine
 
     def build(home: Path, by: Engine, *options: str) -> list[marts.BuildResult]:
+        if by == "spark":
+            request.getfixturevalue("engine")
         return marts.build(home / "warehouse", home / "logs", *options, engine=by)
 
     return build
@@ -102,18 +102,16 @@ def a_hostile_day() -> Story:
 
 
 @pytest.fixture(scope="module")
-def hostile(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of `a_hostile_day`."""
     warehouse = tmp_path_factory.mktemp("hostile") / "warehouse"
-    write_ledger(engine.newSession(), warehouse, a_hostile_day(), batches=1)
+    write_ledger(warehouse, a_hostile_day(), batches=1)
     return warehouse
 
 
 @pytest.mark.operate
 @pytest.mark.parametrize("ledger", ["hostile", "day", "eras", "cut", "sliced"])
-def test_both_engines_build_equal_marts(
-    engine: SparkSession, ledger: str, build, tmp_path: Path, request: pytest.FixtureRequest
-):
+def test_both_engines_build_equal_marts(ledger: str, build, tmp_path: Path, request: pytest.FixtureRequest):
     """Every row of every mart, its types, and what each test finds; eras above 9 and a clock that stepped back too."""
     tables = request.getfixturevalue(ledger)
     duck, spark = home_of(tables, tmp_path / "in duckdb"), home_of(tables, tmp_path / "in spark")
@@ -122,7 +120,7 @@ def test_both_engines_build_equal_marts(
 
     assert [one for one in by_duckdb if one.kind == "model" and not one.is_good] == []
     # A later question in the same process sees what has come since.
-    assert [name for name in TABLES if engine.catalog.isCached(f"ledger.{name}")] == []
+    assert [name for name in TABLES if request.getfixturevalue("engine").catalog.isCached(f"ledger.{name}")] == []
     assert {(one.kind, one.name) for one in by_duckdb} == {(one.kind, one.name) for one in by_spark}
     assert found_by_tests(by_duckdb) == found_by_tests(by_spark)
     assert marts_in(duck / "warehouse") == marts_in(spark / "warehouse")
@@ -139,7 +137,7 @@ def test_both_engines_build_equal_marts(
 
 
 @pytest.mark.operate
-def test_each_engine_takes_up_what_the_other_has_built(engine: SparkSession, eras: Path, build, tmp_path: Path):
+def test_each_engine_takes_up_what_the_other_has_built(eras: Path, build, tmp_path: Path):
     """An incremental run adds the same rows, also to marts that the other engine built."""
     models = ("--select", "+ownership_timeline", "+rebalance_cost", "--exclude-resource-type", "test")
     homes = {(first, then): tmp_path / f"{first} {then}" for first in ENGINES for then in ENGINES}
@@ -153,7 +151,7 @@ def test_each_engine_takes_up_what_the_other_has_built(engine: SparkSession, era
     longer.pass_seconds(12)
     longer.crash("audit", "a1")
     longer.pass_seconds(60)
-    write_ledger(engine.newSession(), tmp_path / "duckdb" / "warehouse", longer, batches=1)
+    write_ledger(tmp_path / "duckdb" / "warehouse", longer, batches=1)
 
     for (_, then), home in homes.items():
         for name in TABLES:

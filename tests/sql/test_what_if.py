@@ -19,7 +19,7 @@ from wakeroll_model.shard_state import ShardState
 from wakeroll_model.what_if import Variation, predict, situation_of
 from wakeroll_pipeline.live.ledger_reader import model_of, whole_ledger
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]  # the tables are made with it
+pytestmark = pytest.mark.spark
 
 Command = Callable[..., tuple[int, str]]
 HOME = "wakeroll.groups", partition_of(b"billing", PARTITIONS)

@@ -1,11 +1,13 @@
 """Ledgers made without a broker: what clients and the observer append, what is decided about it, and their tables."""
 
+import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
 
+import pyarrow as pa
 from msgspec import structs
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -45,16 +47,13 @@ from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.retention import DAY_MS, forget, past_of
-from wakeroll_pipeline.ledger.schemas import schema_of
-from wakeroll_pipeline.ledger.table_creation import path_of
-from wakeroll_pipeline.ledger.tables import ensure_tables
+from wakeroll_pipeline.ledger.table_creation import create_tables, path_of
+from wakeroll_pipeline.operators.ledger_rows import KafkaRecord
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 from wakeroll_pipeline.storage.parquet_files import STATES
 
 PARTITIONS = 4
 PUBLISHED_LATER_MS = 300
-RECORDS = "topic string, partition int, offset long, timestamp_ms long, key binary, value binary"
-"""Columns of what Kafka has, as `record` reads it."""
 
 
 class Story:
@@ -666,31 +665,43 @@ def told_by_hand(*said: tuple[int, AnyDecision]) -> Story:
     return story
 
 
-def write_ledger(
-    spark: SparkSession, warehouse: Path, story: Story, batches: int = 2, chains: Chains | None = None
-) -> None:
-    """Let `record` write the tables of a story, in so many batches; with `chains`, the snapshots have lines too.
+def write_ledger(warehouse: Path, story: Story, batches: int = 2, chains: Chains | None = None) -> None:
+    """Let `record` write the tables of a story, in so many batches, without Spark.
 
-    A minute passes between two batches, so each has lines of its own.
+    With `chains`, a minute passes between two batches, so each has lines of its own, and the snapshots have lines too.
     """
     # A test run may take longer than the hour for which versions are kept by default.
-    ensure_tables(spark, warehouse, DAY_MS)
+    create_tables(warehouse, DAY_MS)
+    _fold_versions(warehouse)
     write = record.writer(warehouse, Topics(), chains=chains)
     size = -(-len(story.rows) // batches)
     for number in range(batches):
-        rows = story.rows[number * size : (number + 1) * size]
         if chains is not None:
             chains.gather(ArrowSink().append)
-        write(spark.createDataFrame(rows, RECORDS), number)
-    if story.snapshots and chains is not None:
+        write(batch_of(story.rows[number * size : (number + 1) * size]))
+    if story.snapshots:
         rows = [SnapshotRow(**dict(zip(SnapshotRow.__struct_fields__, row, strict=True))) for row in story.snapshots]
-        ArrowSink(properties=STATES, chains=chains).append(
-            arrow_table(SnapshotRow, rows), path_of(warehouse, SNAPSHOTS)
-        )
+        sink = ArrowSink(properties=STATES, chains=chains)
+        sink.append(arrow_table(SnapshotRow, rows), path_of(warehouse, SNAPSHOTS))
+    if chains is not None:
         chains.gather(ArrowSink().append)
-    elif story.snapshots:
-        frame = spark.createDataFrame(story.snapshots, schema_of(SNAPSHOTS.row))
-        frame.write.format("delta").mode("append").save(str(path_of(warehouse, SNAPSHOTS)))
+
+
+def _fold_versions(warehouse: Path) -> None:
+    """Make one version of those of each new table, as Spark creates it: the first batch is version 1 of each."""
+    for table in TABLES.values():
+        first, *later = sorted((warehouse / table.name / "_delta_log").glob("*.json"))
+        actions = {}
+        for log in (first, *later):
+            for line in log.read_text(encoding="utf-8").splitlines():
+                actions |= json.loads(line)
+            log.unlink()
+        first.write_text("".join(f"{json.dumps({name: its})}\n" for name, its in actions.items()), encoding="utf-8")
+
+
+def batch_of(rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    """Return records of a story as `record` receives them."""
+    return pa.table(dict(zip(KafkaRecord._fields, zip(*rows, strict=True), strict=False)))
 
 
 def forget_the_first_day(warehouse: Path, story: Story, chains: Chains | None = None) -> None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -91,9 +92,9 @@ def start(
         lambda table: chains.finish(table, append),
     )
 
-    def write_and_look_after(batch: DataFrame, batch_id: int) -> None:
+    def write_and_look_after(batch: DataFrame, _batch_id: int) -> None:
         turn.confirm()
-        write(batch, batch_id)
+        write(batch.toArrow())
         turn.confirm()  # if another process has the turn by now, it reads the batch itself
         upkeep.step()
 
@@ -115,8 +116,10 @@ def writer(
     diverged: Callable[[int], None] | None = None,
     recorded: Callable[[int], None] | None = None,
     chains: Chains | None = None,
-) -> Callable[[DataFrame, int], None]:
-    """Return the function that writes a batch: Spark reads its records in one job, and Python derives and appends rows.
+) -> Callable[[pa.Table], None]:
+    """Return the function that writes a batch: it derives rows from records and appends them.
+
+    The columns of a batch are the fields of `KafkaRecord`, in this order; `writer` may be missing.
 
     Each row is written once: rows that are not above the table's highest position of their stream are dropped. Such
     rows come from a repeated batch, from a decision that Kafka has twice, or after the loss of a checkpoint from all
@@ -147,7 +150,7 @@ def writer(
         if table is EVENTS and recorded is not None:
             recorded(len(fresh))
 
-    def write(batch: DataFrame, _batch_id: int) -> None:
+    def write(batch: pa.Table) -> None:
         for some in _records_of(batch):
             decisions = read_decisions(one for one in some if one.topic == topics.decisions)
             _warn_of_stale(decisions, newest[DECISIONS.name], stale)
@@ -172,15 +175,11 @@ Each commit is complete up to a position of each stream, so a crash between two 
 """
 
 
-def _records_of(batch: DataFrame) -> Iterator[list[KafkaRecord]]:
-    """Yield the records of a batch in pieces; those of a Kafka partition are in the order of their offsets.
-
-    The columns of the batch are the fields of `KafkaRecord`, in this order; `writer` may be missing.
-    """
-    table = batch.toArrow()
-    order = pc.sort_indices(table, [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
+def _records_of(batch: pa.Table) -> Iterator[list[KafkaRecord]]:
+    """Yield the records of a batch in pieces; those of a Kafka partition are in the order of their offsets."""
+    order = pc.sort_indices(batch, [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
     for begin in range(0, len(order), MOST_AT_ONCE):
-        some = table.take(order.slice(begin, MOST_AT_ONCE))
+        some = batch.take(order.slice(begin, MOST_AT_ONCE))
         yield [KafkaRecord(*values) for values in zip(*(column.to_pylist() for column in some.columns), strict=True)]
 
 

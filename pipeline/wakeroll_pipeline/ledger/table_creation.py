@@ -7,7 +7,7 @@ from msgspec import Struct
 from wakeroll_model import config
 from wakeroll_model.rows import TABLES, Table
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of
-from wakeroll_pipeline.ledger.column_types import checks_of, columns_of
+from wakeroll_pipeline.ledger.column_types import Column, checks_of, columns_of
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.storage.place import Folder, Place
 
@@ -53,9 +53,12 @@ def create_tables(warehouse: Folder, keep_versions_ms: int = config.KEEP_VERSION
 
 
 def _described(declared: type[Struct]) -> pa.Schema:
-    """Return the schema of a declaration, with its descriptions as comments of the columns."""
-    comments = {column.name: column.comment for column in columns_of(declared)}
-    fields = arrow_schema_of(declared)
-    return pa.schema(
-        [one.with_metadata({"comment": comments[one.name]}) if comments[one.name] else one for one in fields]
-    )
+    """Return the schema of a declaration, with its descriptions as comments of the columns and of fields in them."""
+    return pa.schema([_with_comment(arrow_schema_of(declared).field(one.name), one) for one in columns_of(declared)])
+
+
+def _with_comment(field: pa.Field, column: Column) -> pa.Field:
+    if isinstance(column.type, tuple):
+        within = [_with_comment(field.type.field(one.name), one) for one in column.type]
+        field = field.with_type(pa.struct(within))
+    return field.with_metadata({"comment": column.comment}) if column.comment else field
