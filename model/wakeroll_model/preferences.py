@@ -67,6 +67,8 @@ def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         detail = assignment_limits.shortened(difference)
         turn.note(beat.client_id, member, "resubscribed", detail, pattern=beat.pattern)
         reviewed = topic_changes.review(turn, wanted.keys() - set(group.topics))
+    if (changed or refiltered) and turn.level >= 3 and beat.mode == "clustering" and group.loss is None:
+        member.sent_epoch = -1  # it keeps messages for its former filters until an assignment answers this heartbeat
     left = member.subscriptions.keys() - wanted.keys()
     member.subscriptions, member.matched = wanted, matched
     for name in rethought:
