@@ -220,7 +220,7 @@ MUTANTS = (
         module="preferences",
         old="        member.sent_epoch = -1  # it keeps",
         new="        pass  # it keeps",
-        world=CHANGE,
+        world={"members": 1, "tags": (), "later_tags": ("refunded",), "only": ("subscribe", "produce")},
     ),
     Mutant(
         name="queues go on with the former filter",
@@ -231,11 +231,11 @@ MUTANTS = (
         world=CHANGE,
     ),
     Mutant(
-        name="a member gets queues of all topics of its group",
+        name="a topic stays with a member that has left it",
         rule="the queues of a topic belong to the members that subscribe it",
-        module="target",
-        old="        for topic in group.members[client_id].subscriptions:",
-        new="        for topic in group.topics:",
+        module="preferences",
+        old="    member.subscriptions, member.matched = wanted, matched\n",
+        new="    member.subscriptions, member.matched = member.subscriptions | wanted, matched\n",
         world=CHANGE,
     ),
     Mutant(
