@@ -206,7 +206,7 @@ class Client:
         """Change the preferences, and send them at once; a changed subscription must carry a higher version.
 
         Queues of a topic with another filter than before drain, and are then given again with the new one. Other
-        members may have the former one: until an assignment says which filters they have, it counts as one of theirs.
+        members may have the former one: until an assignment lists their filters, it counts as one of theirs.
         """
         before, self._preferences, self._filters = self._preferences, preferences, _filters_of(preferences)
         self._holding.forget_left(self._filters.keys() | {queue.topic for queue in self._holding.queues()})

@@ -368,7 +368,7 @@ class Holding:
     def keep_for_the_next(self, topics: Set[str] | None) -> None:
         """Let no commit of a queue that drains pass what was read until now; of these topics, or of all.
 
-        What is still read of it is selected without the filters of other members that were known until now.
+        The client selects what it still reads of it without the filters of other members that it knew until now.
         """
         self.changes += 1
         for held in self._held.values():

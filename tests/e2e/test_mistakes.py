@@ -51,7 +51,11 @@ def wakeroll(wakeroll, monkeypatch, tmp_path) -> Command:
         (f"restore --bootstrap {NOWHERE}", 2, "no tables in"),
         ("run --only dance --bootstrap x:1", 2, "--only is 'dance'; it must be one of: coordinate, record"),
         (f"run --bootstrap {NOWHERE} --prefix %", 2, "invalid setting: prefix is '%'; it must be 1 to 200 characters"),
-        (f"configure g --settle-ms -1 --bootstrap {NOWHERE}", 2, "settle_ms is -1; it must be a whole number from 0 to"),
+        (
+            f"configure g --settle-ms -1 --bootstrap {NOWHERE}",
+            2,
+            "settle_ms is -1; it must be a whole number from 0 to",
+        ),
         (f"configure g --handover no --bootstrap {NOWHERE}", 2, "handover is 'no'; it must be cooperative or eager"),
         ("run --dance", 2, "No such option: --dance"),
         ("dance", 2, "No such command 'dance'"),
