@@ -581,11 +581,12 @@ class Control:
         self._do(self._client.on_time(now))
         return False
 
-    def _acknowledged(self, sent_ms: int) -> None:
+    def _acknowledged(self, beat: Heartbeat, sent_ms: int, partition: int, offset: int) -> None:
         with self._lock:
             self._do(self._client.acknowledged(sent_ms, now_ms()))
+            self._do(self._client.stored(beat, partition, offset))
 
-    def _committed(self, commit: Commit, sent_ms: int) -> None:
+    def _committed(self, commit: Commit, sent_ms: int, _partition: int, _offset: int) -> None:
         with self._lock:
             self._client.committed(commit, sent_ms)
             self._answer_commits()
@@ -596,7 +597,7 @@ class Control:
         for output in outputs:
             match output:
                 case Send(Heartbeat() as event, sent_ms):
-                    self._outbox.send(event, partial(self._acknowledged, sent_ms))
+                    self._outbox.send(event, partial(self._acknowledged, event, sent_ms))
                 case Send(Commit() as event, sent_ms):
                     self._outbox.send(event, partial(self._committed, event, sent_ms))
                 case Send(event):

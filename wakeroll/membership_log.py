@@ -21,6 +21,8 @@ class MembershipLog:
         """Begin; nothing is logged yet."""
         self._conflicts: dict[str, None] = {}
         """Details of conflicts that were logged last, in order."""
+        self._others: tuple[OtherFilter, ...] = ()
+        """Filters of other members that were logged last."""
         self._who = f"client {client_id!r} of group {group_id!r}"
 
     def joins(self, instance_id: str) -> None:
@@ -45,7 +47,10 @@ class MembershipLog:
         log.info("%s: the group %s", self._who, what)
 
     def others_changed(self, others: tuple[OtherFilter, ...]) -> None:
-        """Log the filters of other members that differ from this member's."""
+        """Log the filters of other members that differ from this member's, if they changed."""
+        if others == self._others:
+            return
+        self._others = others
         if not others:
             log.info("%s: the members have the same filters; no messages are kept for others", self._who)
             return

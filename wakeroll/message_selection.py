@@ -27,10 +27,23 @@ UNKNOWN = -1
 class _Selected:
     """The messages of one assignment of a queue, as far as they were read."""
 
-    __slots__ = ("ahead", "barrier", "first_kept", "give", "is_plain", "known_below", "next", "others", "own")
+    __slots__ = (
+        "ahead",
+        "barrier",
+        "first_kept",
+        "give",
+        "is_plain",
+        "known_below",
+        "new_filters",
+        "next",
+        "others",
+        "own",
+    )
 
-    def __init__(self, give: Give, others: list[ParsedSubscription]) -> None:
+    def __init__(self, give: Give, others: list[ParsedSubscription], new_filters: int) -> None:
         self.give = give
+        self.new_filters = new_filters
+        """`Control.new_filters` as of the filters of other members that it began with, or before."""
         self.own = parsed_filter(*give.filter)
         """The consumer's own filter; None if it wants all messages."""
         self.others = others
@@ -124,7 +137,7 @@ class MessageSelection:
             if reading.get(queue) is not one.give:
                 del self._queues[queue]
                 continue
-            now = self._others_of(queue.topic)
+            now = self._others_of(queue.topic, others)
             if now == one.others and not are_new:
                 continue
             before, one.others = one.others, now
@@ -147,7 +160,7 @@ class MessageSelection:
         self._last, self._others = None, self._control.others
         self._queues = {}
         for queue, give in self._reader.assigned().items():
-            one = _Selected(give, self._others_of(queue.topic))
+            one = _Selected(give, self._others_of(queue.topic, self._others), self._new_filters)
             if one.is_plain:
                 self._control.keep(give, None, self._new_filters)
             else:
@@ -178,7 +191,10 @@ class MessageSelection:
     def _find(self, give: Give) -> _Selected:
         one = self._queues.get(give.queue)
         if one is None or one.give is not give:
-            one = self._queues[give.queue] = _Selected(give, self._others_of(give.queue.topic))
+            # They may have changed since `follow`: by the call of `subscribe` for which the queue is assigned again.
+            new_filters = self._control.new_filters
+            others = self._others_of(give.queue.topic, self._control.others)
+            one = self._queues[give.queue] = _Selected(give, others, new_filters)
         return one
 
     def _is_wanted(self, one: _Selected, message: Message) -> bool:
@@ -214,12 +230,12 @@ class MessageSelection:
             barrier = one.next
         if barrier != one.barrier:
             one.barrier = barrier
-            self._control.keep(one.give, barrier, self._new_filters)
+            self._control.keep(one.give, barrier, max(one.new_filters, self._new_filters))
 
-    def _others_of(self, topic: str) -> list[ParsedSubscription]:
+    def _others_of(self, topic: str, others: Iterable[OtherFilter]) -> list[ParsedSubscription]:
         return [
             parsed
-            for other in self._others
+            for other in others
             if other.topic in (topic, "") and (parsed := _parsed(other.expression, other.expression_type))
         ]
 

@@ -47,13 +47,14 @@ class Outbox:
         self._learned_s = -LEARN_S
         """When the partitions were queried last, by the monotonic clock (s)."""
 
-    def send(self, event: Event, on_delivered: Callable[[], None] | None = None) -> None:
+    def send(self, event: Event, on_delivered: Callable[[int, int], None] | None = None) -> None:
         """Append an event without waiting.
 
         Args:
             event: an event of the outbox's group.
-            on_delivered: called by `serve` or `flush` when Kafka has stored the event. It is not called if the event is
-                lost: then the acknowledgement is missing, and the next heartbeat contains everything again.
+            on_delivered: called by `serve` or `flush` when Kafka has stored the event, with the event's partition and
+                offset in the groups topic. It is not called if the event is lost: then the acknowledgement is missing,
+                and the next heartbeat contains everything again.
         """
         if self._broken:
             # An idempotent producer cannot recover from a fatal error. It has no records in flight any more, so records
@@ -61,13 +62,13 @@ class Outbox:
             self._producer = self._make()
             self._broken = False
 
-        def delivered(error: KafkaError | None, _: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._note(error)
                 return
             self._is_denied = False
             if on_delivered is not None:
-                on_delivered()
+                on_delivered(message.partition() or 0, message.offset() or 0)
 
         topic, value = self._connection.topics.groups, _encode(event)
         if self._signer is not None:

@@ -24,7 +24,16 @@ from wakeroll_model.client_actions import (
 )
 from wakeroll_model.client_queues import ClientQueue, Holding
 from wakeroll_model.decision_order import order_of, without_era
-from wakeroll_model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Membership, OtherFilter, Rejected
+from wakeroll_model.decisions import (
+    AnyDecision,
+    AssignedQueue,
+    Assignment,
+    Cause,
+    Fenced,
+    Membership,
+    OtherFilter,
+    Rejected,
+)
 from wakeroll_model.events import (
     About,
     Commit,
@@ -109,6 +118,10 @@ class Client:
         self._preferences = preferences
         self._filters = _filters_of(preferences)
         """Topic -> the filter of its messages."""
+        self._left_filters: dict[str, Filter] = {}
+        """Topic -> its filter when it was subscribed last; the coordinator may still assign queues of it."""
+        self._left_pattern: Filter = ("*", "TAG")
+        """Filter of the last pattern; for topics that only it may have had."""
         self._about = about
         self._slice_by = slice_by
         self._has_slices = False
@@ -131,9 +144,16 @@ class Client:
         self._was_lagging = False
         """Whether the client could not read its inbox for a session while it had no queues."""
         self._holding = Holding()
-        self.others: tuple[OtherFilter, ...] = ()
-        """Filters of other members for topics of this client. No commit passes an unprocessed message that matches one
-        of them."""
+        self._others: tuple[OtherFilter, ...] = ()
+        """Filters of other members, from the newest assignment."""
+        self._former_filters: tuple[OtherFilter, ...] = ()
+        """Filters that this client had until its subscriptions changed: other members may have them, and the newest
+        assignment does not list them. Empty once an assignment answers a heartbeat with the present subscriptions."""
+        self._first_stored: dict[int, int] = {}
+        """Partition of the groups topic -> offset of the first heartbeat with the present subscriptions that Kafka has
+        acknowledged; only while there are former filters."""
+        self._assigned_by: Cause | None = None
+        """Record that caused the newest assignment of this instance; None before the first one."""
         self.is_paused = False
         """Whether the group is paused, by the newest assignment: no message is delivered to the application."""
         self.new_filters = 0
@@ -174,6 +194,7 @@ class Client:
         self.instance_id = self._life = instance_id
         self._secret = secret
         self.epoch = self.round = -1
+        self._former_filters, self._assigned_by = (), None  # no heartbeat of this instance has had another filter
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = self._session_before_ms = config.SESSION_TIMEOUT_MS
         self._leaving = self._was_lagging = self._has_slices = False
@@ -184,14 +205,77 @@ class Client:
     def set_preferences(self, preferences: Preferences, now_ms: int) -> list[Output]:
         """Change the preferences, and send them at once; a changed subscription must carry a higher version.
 
-        Queues of a topic with another filter than before drain, and are then given again with the new one.
+        Queues of a topic with another filter than before drain, and are then given again with the new one. Other
+        members may have the former one: until an assignment lists their filters, it counts as one of theirs.
         """
-        self._preferences, self._filters = preferences, _filters_of(preferences)
+        before, self._preferences, self._filters = self._preferences, preferences, _filters_of(preferences)
         if not preferences.pattern:  # else any topic may match: only an observer evaluates patterns
             self._holding.forget_left(self._filters.keys() | {queue.topic for queue in self._holding.queues()})
         if silent := self._if_silent(now_ms):
             return silent
-        return [*self._refilter(), *([self._heartbeat(now_ms)] if self._is_in else [])]
+        return [
+            *self._keep_former(before),
+            *self._refilter(),
+            *([self._heartbeat(now_ms)] if self._is_in else []),
+        ]
+
+    def _keep_former(self, before: Preferences) -> list[Output]:
+        """Keep messages for the filters that the client had before, because other members may have them."""
+        self._first_stored.clear()
+        named, by_pattern = _filters_of(before), (before.pattern_expression, before.pattern_expression_type)
+        self._left_filters |= named
+        while len(self._left_filters) > config.MAX_TOPICS:
+            del self._left_filters[next(iter(self._left_filters))]
+        if before.pattern:
+            self._left_pattern = by_pattern
+        if not self._is_in or before.mode != "clustering":
+            return []
+        former = [
+            OtherFilter(topic, *one)
+            for topic, one in named.items()
+            if (topic in self._filters or self._preferences.pattern) and self._filter_of(topic) != one
+        ]
+        if before.pattern:  # it does not know which topics match
+            now = {self._filters[topic] for topic in self._filters.keys() - named.keys()}
+            if self._preferences.pattern:
+                now.add((self._preferences.pattern_expression, self._preferences.pattern_expression_type))
+            if not self._preferences.pattern or now != {by_pattern}:
+                former.append(OtherFilter("", *by_pattern))
+        known = tuple(dict.fromkeys([*self._former_filters, *former]))
+        if known == self._former_filters:
+            return []
+        self._former_filters = known
+        self.new_filters += 1
+        return [OthersChanged(self._others)]
+
+    @property
+    def others(self) -> tuple[OtherFilter, ...]:
+        """Filters that other members have, or may have, for topics of this client, beside its own.
+
+        No commit passes an unprocessed message that matches one of them.
+        """
+        return tuple(dict.fromkeys([*self._others, *self._former_filters]))
+
+    def stored(self, beat: Heartbeat, partition: int, offset: int) -> list[Output]:
+        """Note where Kafka has stored a heartbeat: an assignment that was decided later takes it into account."""
+        if self._former_filters and (beat.subscriptions, *_pattern_of(beat)) == (
+            self._preferences.subscriptions,
+            *_pattern_of(self._preferences),
+        ):
+            self._first_stored.setdefault(partition, offset)
+        return self._forget_former()
+
+    def _forget_former(self) -> list[Output]:
+        """Forget former filters if the newest assignment answers a heartbeat with the present subscriptions."""
+        cause = self._assigned_by
+        if (
+            not self._former_filters
+            or cause is None
+            or cause.offset < self._first_stored.get(cause.partition, NEVER_MS)
+        ):
+            return []
+        self._former_filters = ()
+        return [OthersChanged(self._others)]
 
     def _refilter(self) -> list[Output]:
         """Drain the queues of topics whose filter has changed; queues of topics that were left keep theirs."""
@@ -587,13 +671,7 @@ class Client:
             if assigned.queue not in revoke and (assigned.assigned_epoch or not claims or assigned.queue in held)
         )
         outputs: list[Output] = []
-        others = tuple(assignment.others or ())
-        if others != self.others:
-            if new := {other.topic for other in others if other not in self.others}:
-                self._holding.keep_committed(None if "" in new else new)
-                self.new_filters += 1
-            self.others = others
-            outputs.append(OthersChanged(others))
+        outputs += self._follow_others(assignment)
         if (is_paused := assignment.paused is True) != self.is_paused:
             self.is_paused = is_paused
             outputs.append(PauseChanged(is_paused))
@@ -604,12 +682,31 @@ class Client:
             outputs.append(self._heartbeat(now_ms))
         return outputs
 
+    def _follow_others(self, assignment: Assignment) -> list[Output]:
+        """Follow the filters of other members that an assignment lists."""
+        others, before = tuple(assignment.others or ()), self.others
+        self._assigned_by = assignment.cause
+        if self.round < 0:
+            self._former_filters = ()  # this coordinator does not know other members' filters
+        if others == self._others and not self._forget_former():
+            return []
+        self._forget_former()
+        self._others = others
+        if new := {other.topic for other in others if other not in before}:
+            self._holding.keep_committed(None if "" in new else new)
+            self.new_filters += 1
+        if gone := {other.topic for other in before if other not in self.others}:
+            self._holding.keep_for_the_next(None if "" in gone else gone)
+        return [OthersChanged(others)]
+
     def _filter_of(self, topic: str) -> Filter:
-        """Return this client's filter of a topic: that of its pattern, unless it names the topic."""
+        """Return this client's filter of a topic: that of its pattern, unless it names the topic, or the last one."""
         if topic in self._filters:
             return self._filters[topic]
-        if has_failed_messages(topic) or not self._preferences.pattern:
+        if has_failed_messages(topic):
             return "*", "TAG"
+        if not self._preferences.pattern:
+            return self._left_filters.get(topic, self._left_pattern)
         return self._preferences.pattern_expression, self._preferences.pattern_expression_type
 
     def _give(self, queues: Iterable[AssignedQueue], *, is_committed: bool = True) -> list[Give]:
@@ -686,6 +783,10 @@ class Client:
     def _drop(self, reason: DropReason, by: str = "") -> list[Output]:
         self.instance_id = ""
         return [Dropped(self._holding.clear(starts_only=not self._commits_itself), reason, by)]
+
+
+def _pattern_of(preferences: Preferences | Heartbeat) -> tuple[str, str, str]:
+    return preferences.pattern, preferences.pattern_expression, preferences.pattern_expression_type
 
 
 def _filters_of(preferences: Preferences) -> dict[str, Filter]:

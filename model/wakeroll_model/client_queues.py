@@ -43,6 +43,8 @@ class ClientQueue(Struct):
 
     kept: int | None = None
     """Limit of commits: offset of the first message that matches only other members' filters; None if there is none."""
+    is_limit_final: bool = False
+    """Whether `kept` stays, because the queue drains and the client is not told any more which filters others have."""
     ahead: tuple[Ahead, ...] = ()
     """Progress beyond the committed offset, by filter, from the assignment or from a commit that was acknowledged
     since."""
@@ -367,16 +369,28 @@ class Holding:
     def keep(self, give: Give, offset: int | None) -> None:
         """Limit the commits of this assignment to an offset; None: no limit."""
         held = self._by(give)
-        if held is not None:
+        if held is not None and not held.is_limit_final:
             held.kept = offset
+
+    def keep_for_the_next(self, topics: Set[str] | None) -> None:
+        """Let no commit of a queue that drains pass what was read until now; of these topics, or of all.
+
+        The client selects what it still reads of it without the filters of other members that it knew until now.
+        """
+        self.changes += 1
+        for held in self._held.values():
+            is_left = held.draining and not held.refiltered and held.done is not None
+            if is_left and (topics is None or held.give.queue.topic in topics):
+                held.kept, held.is_limit_final = held.done if held.kept is None else held.kept, True
 
     def keep_all(self, give: Give) -> int | None:
         """Limit the commits of this assignment to its present committed offset; return it, None if there is none."""
         held = self._by(give)
         if held is None or held.least is None:
             return None
-        held.kept = held.least
-        return held.kept
+        if not held.is_limit_final:
+            held.kept = held.least
+        return held.least
 
     def keep_committed(self, topics: Set[str] | None) -> None:
         """Limit the commits of all queues of these topics, or of all topics, to the present committed offsets."""

@@ -8,7 +8,7 @@ from wakeroll_model import admission, assignment_limits, conflicts, differing_fi
 from wakeroll_model.events import Filter, Heartbeat, Subscription
 from wakeroll_model.group import Group, Member
 from wakeroll_model.modes import SHARING
-from wakeroll_model.turn import NOTHING, Outcome, Turn, combined
+from wakeroll_model.turn import NOTHING, Outcome, Turn, combined, sending
 
 NAMES = (
     *("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight"),
@@ -76,8 +76,11 @@ def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
     conflicts.review(turn, beat.client_id)
     sharing = SHARING[beat.mode]
+    if (changed or refiltered) and turn.level >= 3 and beat.mode == "clustering" and group.loss is None:
+        # It keeps messages for its former filters until an assignment answers this heartbeat.
+        reviewed = combined(reviewed, sending(differing_filters.review(turn) | {beat.client_id}))
     if not changed:
-        return sharing.concerned("subscription") if refiltered else NOTHING
+        return combined(sharing.concerned("subscription"), reviewed) if refiltered else NOTHING
     return combined(sharing.concerned("subscription"), reviewed, sharing.resubscribe(turn, beat.client_id, left))
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.mutants.ring_mutants import CHANGE
 from tests.support.simulation.ring.ring_plan import Step, draw
 from tests.support.simulation.ring.ring_simulation import RING
 from tests.support.simulation.ring.ring_world import RingWorld
@@ -47,3 +48,11 @@ def test_a_member_that_can_read_its_inbox_again_does_not_join_again_and_again():
     steps = (Step(2.0, "brokers away", 1), Step(30.0, "resume", 1))
     for seed in range(12):
         RingWorld(draw(seed, is_rough=True, members=3, faults=steps, session_timeout_ms=10_000)).run()
+
+
+@pytest.mark.parametrize("seed", [5, 21, 22, 223])
+def test_members_that_change_topics_patterns_and_filters_pass_over_nothing_that_others_want(seed):
+    """A change is known to others later: until then, and in queues that are left, messages are kept for them."""
+    world = RingWorld(draw(seed, **CHANGE)).run()
+
+    assert world.happened["resubscribe"]

@@ -308,6 +308,22 @@ def test_both_members_log_which_filters_differ_and_when_they_agree_again(caplog)
     assert "client 'v2' of group 'billing': the members have the same filters; no messages are kept for others" in said
 
 
+def test_a_member_that_takes_the_filter_of_another_keeps_what_a_third_one_wants():
+    """No filter is new in the group, but it is new that this member does not want what the third one wants."""
+    with MemoryBroker() as broker:
+        world = World(broker, queues=3)
+        for name, expression in (("a", "*"), ("b", "*"), ("c", PAID)):
+            world.join(name, expression)
+        world.change("a", PAID)
+        world.send(40, "paid", "refunded")
+        broker.run_until_done()
+        world.leave("a")
+        world.leave("c")
+        broker.run_until_done()
+
+        assert world.delivered == {"paid": 40, "refunded": 40}
+
+
 def test_a_reset_counts_for_all_filters():
     """An operator that sets an offset back wants the messages again, also those that one filter has processed."""
     with MemoryBroker() as broker:

@@ -12,6 +12,17 @@ DEPLOYMENT = {
 }
 """The first members subscribe with the tag `paid`, members that join later with `refunded`."""
 
+CHANGE = {
+    "is_rough": False,
+    "kinds": ("run",),
+    "members": 2,
+    "tags": (),
+    "later_tags": ("refunded",),
+    "messages": 60,
+    "only": ("resubscribe", "create a topic", "join", "produce"),
+}
+"""Members change their topics, patterns and filters while they work; topics appear."""
+
 CUT = {
     "is_sliced": True,
     "is_rough": False,
@@ -191,9 +202,49 @@ MUTANTS = (
         name="a revoked queue is committed as if no other filter had come",
         rule="what was not committed when a new filter came is not passed over, also in a queue that is revoked then",
         module="client",
-        old='                self._holding.keep_committed(None if "" in new else new)\n',
+        old='            self._holding.keep_committed(None if "" in new else new)\n',
         new="",
         world=DEPLOYMENT,
+    ),
+    Mutant(
+        name="a member passes over what its former filter wanted before others are known",
+        rule="a member that changes its filter keeps what others may want, until an assignment says what they want",
+        module="client",
+        old="            or cause.offset < self._first_stored.get(cause.partition, NEVER_MS)\n",
+        new="",
+        world={**CHANGE, "pace_s": 1.5},
+    ),
+    Mutant(
+        name="a change of a filter is not answered",
+        rule="a member learns what other members want after each change of its own filter",
+        module="preferences",
+        old="sending(differing_filters.review(turn) | {beat.client_id})",
+        new="NOTHING",
+        world={"members": 1, "tags": (), "later_tags": ("refunded",), "only": ("subscribe", "produce")},
+    ),
+    Mutant(
+        name="queues go on with the former filter",
+        rule="a filter that is changed counts for all messages that were not handed out",
+        module="client_queues",
+        old="            if filter_of(queue.topic) in (None, held.give.filter):\n",
+        new="            if filter_of(queue.topic) or True:\n",
+        world=CHANGE,
+    ),
+    Mutant(
+        name="a topic stays with a member that has left it",
+        rule="the queues of a topic belong to the members that subscribe it",
+        module="preferences",
+        old="    member.subscriptions, member.matched = wanted, matched\n",
+        new="    member.subscriptions, member.matched = member.subscriptions | wanted, matched\n",
+        world=CHANGE,
+    ),
+    Mutant(
+        name="a pattern stays when it is left",
+        rule="`subscribe` replaces the topics and the pattern",
+        module="wakeroll.topic_subscriptions",
+        old="for one in wanted], pattern",
+        new="for one in wanted], pattern if pattern.text else self.pattern",
+        world=CHANGE,
     ),
     Mutant(
         name="a new slice does not wait for the former ones",

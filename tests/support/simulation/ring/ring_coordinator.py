@@ -1,5 +1,6 @@
 """The control plane of a world: the real shards, which decide in batches, and an observer."""
 
+import re
 from collections.abc import Callable
 from random import Random
 
@@ -9,9 +10,10 @@ from tests.support.simulation.ring.ring_kafka import RingLog
 from tests.support.simulation.ring.virtual_threads import NEVER_S, Scheduler, VirtualThread
 from wakeroll.connection import Topics
 from wakeroll.testing.memory_log import Stored
+from wakeroll.topic_patterns import may_match
 from wakeroll_model import feature_levels
 from wakeroll_model.decisions import AnyDecision, Wake, recipient_of
-from wakeroll_model.events import Arrival, Event, Level, Route, RoutedQueue, Tick
+from wakeroll_model.events import Arrival, Event, Heartbeat, Level, Matches, Route, RoutedQueue, Tick
 from wakeroll_model.group import Group
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.queue import Queue
@@ -25,7 +27,11 @@ Place = tuple[str, int]
 METADATA_MS = 60_000
 """How long clients may take to learn of new partitions (ms)."""
 
+MATCHES_S = 30.0
+"""How often the observer repeats which topics match (s)."""
+
 _encode = msgspec.json.Encoder().encode
+_decode_beat = msgspec.json.Decoder(Heartbeat).decode
 
 
 class RingCoordinator:
@@ -206,6 +212,9 @@ class RingObserver:
         """Topic, and number of partitions of the control topics -> number of its queues in its last route."""
         self._ends: dict[Queue, int] = {}
         self._is_away = False
+        self._patterns: dict[tuple[str, str], tuple[object, float]] = {}
+        """Group and pattern -> what it was last told, and when (s)."""
+        log.listeners.append(self._hear)
         VirtualThread(scheduler, self._run, "observer", process="observer").start()
 
     def _run(self) -> None:
@@ -228,10 +237,10 @@ class RingObserver:
         for topic, partitions in list(self._log.topics.items()):
             if topic in names.all:
                 continue
-            place = topic, coordinator.partitions
-            if self._routes.get(place) != len(partitions):
-                self._routes[place] = len(partitions)
-                queues = [RoutedQueue(topic=topic, broker="", queue_id=number) for number in range(len(partitions))]
+            place, size = (topic, coordinator.partitions), 0 if topic in self._log.deleted else len(partitions)
+            if self._routes.get(place) != size:
+                self._routes[place] = size
+                queues = [RoutedQueue(topic=topic, broker="", queue_id=number) for number in range(size)]
                 route = Route(topic=topic, queues=queues, version=str(len(queues)), topic_id=f"id-{topic}")
                 coordinator.append_to_all(route, (names.groups,))
             for number, partition in enumerate(partitions):
@@ -240,3 +249,24 @@ class RingObserver:
                     self._ends[queue] = partition.end
                     arrival = Arrival(queue=queue, next_offset=partition.end)
                     coordinator.append(names.queues, queue.key.encode(), arrival)
+        self._match()
+
+    def _hear(self, topic: str, _number: int, record: Stored) -> None:
+        """Note the patterns of members."""
+        value = record.value or b""
+        if topic == self._coordinator.topics.groups and b'"type":"heartbeat"' in value and b'"pattern":"' in value:
+            beat = _decode_beat(value)
+            if beat.pattern:
+                self._patterns.setdefault((beat.group_id, beat.pattern), (None, 0.0))
+
+    def _match(self) -> None:
+        """Tell each group the topics that match a pattern: when they change, and once in a while."""
+        coordinator, now_s = self._coordinator, self._scheduler.now_s
+        there = [topic for topic in self._log.topics if topic not in self._log.deleted]
+        for (group_id, pattern), (before, told_s) in list(self._patterns.items()):
+            topics = sorted(one for one in there if may_match(one, coordinator.topics) and re.fullmatch(pattern, one))
+            told = topics, coordinator.partitions
+            if told != before or now_s - told_s > MATCHES_S:
+                self._patterns[group_id, pattern] = told, now_s
+                matches = Matches(group_id=group_id, pattern=pattern, topics=topics)
+                coordinator.append(coordinator.topics.groups, group_id.encode(), matches)

@@ -115,6 +115,8 @@ class RingLog(MemoryLog):
         """The metadata of these offsets, of those that have some."""
         self.listeners: list[Callable[[str, int, Stored], object]] = []
         """Called with each record that is stored."""
+        self.deleted: set[str] = set()
+        """Topics that are deleted, of which only the observer knows: their messages could still be read."""
         self.on_appended = self._appended
 
     def grow(self, topic: str, partitions: int) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from tests.support.simulation.ring.ring_subscriptions import PATTERNS, Wanted
 from wakeroll_model.events import Mode
 
 GRACEFUL = ("join", "leave", "stop", "pause", "resume", "produce", "hang briefly")
@@ -39,6 +40,8 @@ SLICED_GRACEFUL = ("cut into slices",)
 SLICED_ROUGH = ("cut into slices", "seek")
 """Steps that are added in worlds with slices, or in those that break something."""
 SLICED = SLICED_ROUGH
+CHANGING = ("resubscribe", "create a topic", "delete a topic")
+"""Steps that are added in worlds whose members change their topics."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +67,26 @@ class GroupPlan:
     """Mode of its first members; the step "change the mode" changes that of a broadcasting group."""
     later_tags: tuple[str, ...] | None = None
     """Tags that members want which a rolling deployment starts later; None: all members want the same."""
+    pattern: str = ""
+    """Pattern of further topics of its first members; empty: they have none."""
+    later: tuple[tuple[str, ...], str] | None = None
+    """Topics and pattern that all members have in the end; None: nobody changes them."""
 
     @property
-    def last_tags(self) -> tuple[str, ...]:
-        """Tags that all members want in the end."""
-        return self.tags if self.later_tags is None else self.later_tags
+    def first(self) -> Wanted:
+        """What its first members subscribe."""
+        return Wanted(self.topics, self.tags, self.pattern)
 
-    def subscriptions(self, tags: tuple[str, ...]) -> Mapping[str, str]:
-        """Return topic -> filter of a member that wants these tags, as `Consumer` takes them."""
-        return dict.fromkeys(self.topics, " || ".join(tags) or "*")
+    @property
+    def last(self) -> Wanted:
+        """What all members subscribe in the end."""
+        topics, pattern = (self.topics, self.pattern) if self.later is None else self.later
+        return Wanted(topics, self.tags if self.later_tags is None else self.later_tags, pattern)
+
+    @property
+    def changes(self) -> bool:
+        """Whether members subscribe something else than others, or than before."""
+        return self.later is not None or self.later_tags is not None
 
 
 @dataclass(frozen=True)
@@ -216,12 +230,34 @@ def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
             groups[at] = replace(group, later_tags=deployments.choice(others))
     plan = replace(plan, groups=tuple(groups), faults=_with_changes(seed, plan.faults, groups, only))
     cuts = Random(f"slices {seed}")  # of its own, so that the other steps of a seed stay the same
+    topics_of = Random(f"topics {seed}")  # of its own too
+    if topics_of.random() < 0.35 if not only else "resubscribe" in only:
+        plan = _with_topics(plan, topics_of, only)
     own = {name: value for name, value in given.items() if name in RingPlan.__dataclass_fields__}
     known = tuple(name for name in (SLICED_ROUGH if is_rough else SLICED_GRACEFUL) if not only or name in only)
     if known and own.setdefault("is_sliced", cuts.random() < 0.3):
         plan = replace(plan, faults=_with_slices(plan.faults, cuts, known))
     of_groups = {name: value for name, value in given.items() if name not in own}
     return replace(plan, **own, groups=tuple(replace(one, **of_groups) for one in plan.groups))
+
+
+def _with_topics(plan: RingPlan, rng: Random, only: tuple[str, ...]) -> RingPlan:
+    """Return the plan with members that change their topics: from a list to a pattern, to another one, to a list."""
+    groups = tuple(
+        replace(one, **dict(zip(("topics", "pattern"), drawn_topics(rng), strict=True))) for one in plan.groups
+    )
+    groups = tuple(replace(one, later=drawn_topics(rng)) for one in groups)
+    found = list(plan.faults)
+    names = [name for name in CHANGING if not only or name in only]
+    for name in ["resubscribe", *(rng.choice(names) for _ in range(rng.choice([3, 6, 9])))]:
+        found.insert(rng.randrange(len(found) + 1), Step(rng.choice([0.0, 0.3, 2.0, 12.0]), name, rng.getrandbits(32)))
+    return replace(plan, groups=groups, faults=tuple(found))
+
+
+def drawn_topics(rng: Random) -> tuple[tuple[str, ...], str]:
+    """Draw topics and a pattern that a member may have."""
+    topics = rng.choice([("orders",), ("orders", "returns"), ("returns",), ()])
+    return topics, rng.choice(PATTERNS if not topics else ["", "", *PATTERNS])
 
 
 def _with_slices(steps: tuple[Step, ...], rng: Random, names: tuple[str, ...]) -> tuple[Step, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, Message
 
 from tests.support.simulation.ring.ring_kafka import Network
+from tests.support.simulation.ring.ring_subscriptions import Choices, Wanted
 from tests.support.simulation.ring.ring_truth import Call, audience_of
 from tests.support.simulation.ring.virtual_asyncio import VirtualLoop
 from tests.support.simulation.ring.virtual_threads import NEVER_S, VirtualThread
@@ -136,12 +137,12 @@ class Process:
 class ConsumerProcess(Process):
     """An application with a `Consumer`: it joins, consumes, and joins again when its consumer ends."""
 
-    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", tags: tuple[str, ...]) -> None:
+    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", wanted: Wanted) -> None:
         super().__init__(world, name)
         self.group = group
         self.mode = world.modes[group.group_id]
-        self.tags = tags
-        """Tags that it wants; none: it wants all messages."""
+        self.wanted = wanted
+        """What it subscribes."""
         self.audience = audience_of(group.group_id, self.mode, name)
         """Name of those who share its messages; see `Truth.groups`."""
         self.consumer: Consumer | None = None
@@ -167,14 +168,32 @@ class ConsumerProcess(Process):
             self.wanted_s = min(self.wanted_s, self.world.scheduler.now_s)
             self.consumer.stop()
 
+    @property
+    def may_subscribe(self) -> bool:
+        """Whether it has a consumer, and no call of its `subscribe` is under way."""
+        choices = self.world.truth.choices.get(self.name)
+        return self.consumer is not None and choices is not None and choices.is_settled
+
     def make(self) -> Consumer:
         """Create the consumer."""
         group = self.group
-        return Consumer(group.group_id, group.subscriptions(self.tags), self.address, **self.settings())
+        return Consumer(group.group_id, self.wanted.choice(), self.address, **self.settings())
 
     def settings(self) -> dict[str, Any]:
-        """Draw the arguments of `Consumer`."""
+        """Draw the arguments of `Consumer`; from here on, it has its present subscription, and no queues."""
+        choices = self.world.truth.choices[self.name] = Choices(self.wanted)
+
+        def begin(_: object, queues: list[Queue]) -> None:
+            choices.assigned |= dict.fromkeys(queues, self.world.truth.moment())
+
+        def end(_: object, queues: list[Queue]) -> None:
+            for queue in queues:
+                choices.assigned.pop(queue, None)
+
         return {
+            "on_assigned": begin,
+            "on_revoked": end,
+            "on_lost": end,
             "client_id": self.name,
             "consume_from": "first",
             "mode": self.mode,
@@ -263,10 +282,12 @@ class ConsumerProcess(Process):
                 self.world.truth.end(call, handled)
         return result
 
-    def begin(self, batch: list[Message]) -> Call:
-        """Note that a batch is in hand."""
+    def begin(self, batch: list[Message], asked: int = 0) -> Call:
+        """Note that a batch is in hand, from a call that began at the moment `asked`; 0: `run` has it."""
         queue = Queue(batch[0].topic() or "", "", batch[0].partition() or 0)
-        return self.world.truth.begin(self.name, self.audience, queue, batch, in_turn=isinstance(self, RunProcess))
+        return self.world.truth.begin(
+            self.name, self.audience, queue, batch, asked=asked, in_turn=isinstance(self, RunProcess)
+        )
 
     def hang(self) -> None:
         """Take long, if that was drawn."""
@@ -350,8 +371,8 @@ class PollProcess(ConsumerProcess):
 
     kind = "poll"
 
-    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", tags: tuple[str, ...]) -> None:
-        super().__init__(world, name, group, tags)
+    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", wanted: Wanted) -> None:
+        super().__init__(world, name, group, wanted)
         self.way = Random(f"{world.plan.seed} way of {name}").choice(["poll", "consume", "marks"])
         self.seeks = False
         """Whether it is to go back in one of its queues."""
@@ -390,14 +411,14 @@ class PollProcess(ConsumerProcess):
     def _poll(self, consumer: Consumer) -> None:
         rng = self.rng
         timeout = rng.choice([0.0, 0.3, 1.0, 5.0])
-        began_s = self.world.scheduler.now_s
+        began_s, asked = self.world.scheduler.now_s, self.world.truth.moment()
         with self.interruptible():
             message = consumer.poll(timeout)
         self.awaited("poll()", began_s, timeout + 12.0)
         if message is None:
             self.sleep(0.05)
             return
-        call, handled = self.begin([message]), list[Message]()
+        call, handled = self.begin([message], asked), list[Message]()
         try:
             self.sleep(rng.choice([0.0, 0.01, 0.2, 1.0]))
             self.hang()
@@ -415,14 +436,14 @@ class PollProcess(ConsumerProcess):
         """Handle a batch of messages of several queues."""
         rng = self.rng
         timeout = rng.choice([0.0, 0.3, 1.0, 5.0])
-        began_s = self.world.scheduler.now_s
+        began_s, asked = self.world.scheduler.now_s, self.world.truth.moment()
         with self.interruptible():
             batch = consumer.consume(rng.choice([1, 3, 20]), timeout)
         self.awaited("consume()", began_s, timeout + 12.0)
         if not batch:
             self.sleep(0.05)
             return
-        calls = [(self.begin([message]), message) for message in batch]
+        calls = [(self.begin([message], asked), message) for message in batch]
         is_handled = False
         try:
             self.sleep(rng.choice([0.0, 0.01, 0.2, 1.0]))
@@ -452,11 +473,11 @@ class PollProcess(ConsumerProcess):
 
     def _mark(self, consumer: Consumer) -> None:
         """Begin with more messages, and finish some that were begun before, in another order."""
-        rng, scheduler = self.rng, self.world.scheduler
+        rng, scheduler, asked = self.rng, self.world.scheduler, self.world.truth.moment()
         with self.interruptible():
             batch = consumer.consume(rng.choice([1, 3]), rng.choice([0.0, 0.3]))
         for message in batch:
-            self._open.append((scheduler.now_s + rng.choice([0.0, 0.3, 1.0]), self.begin([message]), message))
+            self._open.append((scheduler.now_s + rng.choice([0.0, 0.3, 1.0]), self.begin([message], asked), message))
         self.hang()
         self.sleep(rng.choice([0.01, 0.2]))
         with self.interruptible():
@@ -479,8 +500,8 @@ class AsyncProcess(ConsumerProcess):
 
     kind = "async"
 
-    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", tags: tuple[str, ...]) -> None:
-        super().__init__(world, name, group, tags)
+    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", wanted: Wanted) -> None:
+        super().__init__(world, name, group, wanted)
         self._cancel: Callable[[], None] | None = None
 
     def stop(self) -> None:
@@ -523,10 +544,10 @@ class AsyncProcess(ConsumerProcess):
 
     async def _consume(self) -> None:
         group, rng = self.group, self.rng
-        subscriptions = group.subscriptions(self.tags)
-        async with AsyncConsumer(group.group_id, subscriptions, self.address, **self.settings()) as consumer:
+        async with AsyncConsumer(group.group_id, self.wanted.choice(), self.address, **self.settings()) as consumer:
             self.say("joins")
             while not self.is_leaving:
+                asked = self.world.truth.moment()
                 try:
                     message = await asyncio.wait_for(
                         consumer.poll(rng.choice([0.0, 0.3, 1.0])), rng.choice([None, 0.001, 0.1])
@@ -536,7 +557,7 @@ class AsyncProcess(ConsumerProcess):
                 if message is None:
                     await asyncio.sleep(0.05)
                     continue
-                call = self.begin([message])
+                call = self.begin([message], asked)
                 handled: list[Message] = []
                 try:
                     await asyncio.sleep(rng.choice([0.0, 0.01, 0.2, 1.0]))
@@ -551,7 +572,7 @@ class ProducerProcess(Process):
 
     kind = "producer"
 
-    def __init__(self, world: "RingWorld", name: str, topics: tuple[str, ...], messages: int) -> None:
+    def __init__(self, world: "RingWorld", name: str, topics: list[str], messages: int) -> None:
         super().__init__(world, name)
         self.left = messages
         """Messages to be sent."""

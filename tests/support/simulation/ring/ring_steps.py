@@ -1,10 +1,13 @@
 """What may happen in a world. Each step returns in words what it did, or nothing if it did not apply."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.support.simulation.ring.ring_plan import drawn_topics
 from tests.support.simulation.ring.ring_processes import AsyncProcess, ConsumerProcess, PollProcess, RunProcess
+from tests.support.simulation.ring.ring_subscriptions import APPEARING, Wanted
 from tests.support.simulation.ring.virtual_threads import VirtualThread
 from wakeroll import Admin, DeadLetters, WakerollError
 from wakeroll.errors import RequestUnanswered
@@ -44,22 +47,66 @@ def _leave(world: "RingWorld", rng: Random) -> str:
 
 def _subscribe(world: "RingWorld", rng: Random) -> str:
     """Let a member of the former deployment subscribe with the filter of the later one, while it works."""
-    members = [one for one in world.members() if one.tags != one.group.last_tags and one.consumer is not None]
+    members = [one for one in world.members() if one.wanted.tags != one.group.last.tags and one.may_subscribe]
     if not members:
         return ""
     member = rng.choice(members)
-    consumer, wanted = member.consumer, member.group.last_tags
-    world.truth.change_tags(member.name, wanted)
-    member.tags = wanted
+    return subscribe(world, member, replace(member.wanted, tags=member.group.last.tags))
 
-    def work(_: str) -> None:
+
+def _resubscribe(world: "RingWorld", rng: Random) -> str:
+    """Let a member change its topics, its pattern and its filter, while it works."""
+    members = [one for one in world.members() if one.group.later is not None and one.may_subscribe]
+    if not members:
+        return ""
+    member = rng.choice(members)
+    (topics, pattern), group = drawn_topics(rng), member.group
+    tags = rng.choice([member.wanted.tags, group.first.tags, group.last.tags])
+    wanted = rng.choice([Wanted(topics, tags, pattern), Wanted(topics, tags, pattern), group.last])
+    return "" if wanted == member.wanted else subscribe(world, member, wanted)
+
+
+def subscribe(world: "RingWorld", member: ConsumerProcess, wanted: Wanted) -> str:
+    """Let a member subscribe something else, in a thread of its own."""
+    consumer, before = member.consumer, member.wanted
+    assert consumer is not None, "`may_subscribe` is asked before"
+    member.wanted = wanted
+    settle = world.truth.choices[member.name].choose(wanted)
+
+    def work() -> None:
+        is_done = False
         try:
-            consumer.subscribe(member.group.subscriptions(wanted))
+            consumer.subscribe(wanted.choice())
+            is_done = True
         except WakerollError as problem:
             world.say(f"   {member.name} does not subscribe: {problem}")
+            if member.wanted is wanted:
+                member.wanted = before
+        finally:
+            settle(world.truth.moment() if is_done else None)
 
-    VirtualThread(world.scheduler, lambda: work(""), f"{member.name} subscribes", process=member.name).start()
-    return f"{member.name} {' || '.join(wanted) or '*'}"
+    VirtualThread(world.scheduler, work, f"{member.name} subscribes", process=member.name).start()
+    return f"{member.name} {wanted}"
+
+
+def _create_a_topic(world: "RingWorld", rng: Random) -> str:
+    names = [name for name in APPEARING if name not in world.log.topics]
+    if not names:
+        return ""
+    topic, queues = rng.choice(names), rng.choice([1, 2])
+    world.log.create(topic, queues)
+    world.producing.append(topic)
+    return f"{topic} with {queues} queues"
+
+
+def _delete_a_topic(world: "RingWorld", rng: Random) -> str:
+    names = [name for name in world.producing if name in APPEARING]
+    if not names:
+        return ""
+    topic = rng.choice(names)
+    world.producing.remove(topic)
+    world.log.deleted.add(topic)
+    return topic
 
 
 def _stop(world: "RingWorld", rng: Random) -> str:
@@ -247,7 +294,7 @@ def _configure(world: "RingWorld", rng: Random) -> str:
 
 def _cut_into_slices(world: "RingWorld", rng: Random) -> str:
     group = _group(world, rng)
-    topic, number = rng.choice(group.topics), rng.choice([1, 2, 4, 8])
+    topic, number = rng.choice(group.topics or ("orders",)), rng.choice([1, 2, 4, 8])
 
     def work(address: str) -> None:
         try:
@@ -356,6 +403,9 @@ STEPS: dict[str, Do] = {
     "join": _join,
     "leave": _leave,
     "subscribe": _subscribe,
+    "resubscribe": _resubscribe,
+    "create a topic": _create_a_topic,
+    "delete a topic": _delete_a_topic,
     "stop": _stop,
     "pause": _pause,
     "resume": _resume,

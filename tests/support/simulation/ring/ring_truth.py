@@ -8,8 +8,16 @@ import msgspec
 from confluent_kafka import Message
 
 from tests.support.simulation.ring.ring_kafka import RingLog
+from tests.support.simulation.ring.ring_subscriptions import (
+    APPEARING,
+    Beaten,
+    Choices,
+    Wanted,
+    filter_at,
+    is_wanted,
+    matches,
+)
 from wakeroll.connection import Topics
-from wakeroll.headers import TAGS_HEADER, pairs_of, texts_of
 from wakeroll.origin import origin_of
 from wakeroll.testing.memory_log import Stored, message_of
 from wakeroll_model.decisions import BY_THE_LOG, BY_THE_SLICES, AnyDecision, Assignment, Offset, OtherFilter
@@ -28,6 +36,8 @@ MOST_JOINS = 4
 JOINS_S = 8.0
 """A client joins no more often than `MOST_JOINS` times in this time (s)."""
 GROUPS = Topics().groups
+PLAIN = ("orders", "returns", *APPEARING)
+"""Topics of messages, without those of failed ones."""
 FINEST = 8
 """Largest number of slices in a world: a message belongs to one of so many cells of its partition."""
 
@@ -62,6 +72,23 @@ class Call:
     """Whether `run` has returned without it, after `stop_timeout`: its messages are delivered again."""
 
 
+@dataclass(frozen=True)
+class Known:
+    """What an assignment tells a member."""
+
+    epoch: int
+    others: tuple[OtherFilter, ...]
+    """Filters of other members."""
+    own: Beaten | None
+    """What the coordinator knew that the member subscribes itself; others may have the same filter."""
+    queues: frozenset[Queue]
+
+    def wants(self, message: Message) -> bool:
+        """Return whether another member wants a message, as far as the member knows."""
+        tags = None if self.own is None else self.own.tags(message.topic() or "")
+        return (tags is not None and is_wanted(message, tags)) or any(matches(message, one) for one in self.others)
+
+
 @dataclass
 class GroupTruth:
     """What is true of one group, or of one member of a broadcasting group."""
@@ -69,14 +96,13 @@ class GroupTruth:
     group_id: str
     client_id: str
     """The member of a broadcasting group; empty if it is a whole group."""
-    last_tags: tuple[str, ...]
-    """Tags that all members want in the end; none: all messages."""
-    is_deployed: bool
-    """Whether its members want other messages after a rolling deployment than before."""
+    last: Wanted
+    """What all members subscribe in the end."""
+    changes: bool
+    """Whether members subscribe something else than others, or than before."""
     max_retries: int | None
     revoke_timeout_s: float
     handle_timeout_s: float
-    topics: tuple[str, ...]
     handled: Counter[Place] = field(default_factory=Counter)
     """Place -> how often an application has handled the message since the last reset before it."""
     attempts: dict[Place, int] = field(default_factory=dict)
@@ -97,28 +123,14 @@ class GroupTruth:
     """Partition and key -> offset below which all messages of the key were handed out, or nobody wants them."""
     begun: set[Place] = field(default_factory=set)
     """Places of messages that were handed out at any time."""
-    tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Client -> tags that it wants."""
-    former_tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Client -> tags that it wanted before it subscribed with others; only of clients that did."""
-    others: dict[str, list[tuple[int, tuple[OtherFilter, ...]]]] = field(default_factory=lambda: defaultdict(list))
-    """Client -> epochs of its assignments, each with the filters of other members that the client was sent."""
-    sent: dict[tuple[str, Queue], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Client and queue -> epoch and offset of its commits, also of those that the coordinator has rejected."""
+    known: dict[str, list[Known]] = field(default_factory=lambda: defaultdict(list))
+    """Client -> what its assignments told it."""
+    sent: dict[tuple[str, Queue], list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """Client and queue -> moment, epoch and offset of its commits in the log, also of those that the coordinator has
+    rejected."""
     resent: set[int] = field(default_factory=set)
     """Numbers of letters that an operator has sent again."""
     dropped: set[int] = field(default_factory=set)
-
-    def may_receive(self, client_id: str, message: Message) -> bool:
-        """Return whether a client wants a message, or wanted it: a change takes effect some time after the call."""
-        former = self.former_tags.get(client_id)
-        return _is_wanted(message, self.tags[client_id]) or (former is not None and _is_wanted(message, former))
-
-    def must_receive(self, client_id: str, message: Message) -> bool:
-        """Return whether a client wants a message, and always did."""
-        return _is_wanted(message, self.tags[client_id]) and _is_wanted(
-            message, self.former_tags.get(client_id, self.tags[client_id])
-        )
 
 
 class Truth:
@@ -151,7 +163,17 @@ class Truth:
         self.newest_instance: dict[str, str] = {}
         """Client -> its newest instance that is in the log."""
         self._joins: dict[str, list[float]] = defaultdict(list)
+        self.choices: dict[str, Choices] = {}
+        """Client -> what its newest consumer has subscribed."""
+        self._beats: dict[tuple[str, str], list[Beaten]] = defaultdict(list)
+        """Group and client -> its heartbeats in the log, of which each one subscribes something else than before."""
+        self._moment = 0
         log.listeners.append(self._stored)
+
+    def moment(self) -> int:
+        """Return a number above all that were returned before."""
+        self._moment += 1
+        return self._moment
 
     def find(self, rule: str, says: str) -> None:
         """Note that a claim does not hold."""
@@ -159,29 +181,23 @@ class Truth:
 
     # --- what applications do ---
 
-    def change_tags(self, client_id: str, tags: tuple[str, ...]) -> None:
-        """Note that a client subscribes with other tags, for all groups of readers that it belongs to."""
-        for group in self.groups.values():
-            if client_id in group.tags:
-                group.former_tags[client_id], group.tags[client_id] = group.tags[client_id], tags
-
     def begin(
-        self, process: str, group_id: str, queue: Queue, messages: list[Message], *, in_turn: bool = False
+        self, process: str, group_id: str, queue: Queue, messages: list[Message], *, asked: int, in_turn: bool = False
     ) -> Call:
         """Note that an application begins to handle messages of a queue.
 
-        `in_turn`: whether messages of a key must be handled one after the other, as `run` does.
+        `asked`: the moment at which it called for them; 0 if it did not. `in_turn`: whether messages of a key must be
+        handled one after the other, as `run` does.
         """
         scheduler = self.log.scheduler
         now_s = scheduler.now_s
-        group, places = self.groups[group_id], [place_of(message) for message in messages]
+        places = [place_of(message) for message in messages]
         cells = frozenset(self.cell_of(queue, message) for message in messages)
         is_ordered = not has_failed_messages(queue.topic)
         keys = frozenset(_key_of(message) for message in messages if is_ordered and message.key() is not None)
         call = Call(process, group_id, queue, places, cells, keys, now_s, scheduler.frozen_until_s(process))
-        for message in messages:
-            if not has_failed_messages(queue.topic) and not group.may_receive(process, message):
-                self.find("filter", f"{process} receives {place_of(message)}, which it does not want")
+        for message in messages if is_ordered else ():
+            self._check_subscribed(process, queue, message, asked)
         if is_ordered:
             self._check_order(call, messages)
         for other in self._others(call, in_turn):
@@ -203,7 +219,9 @@ class Truth:
             place = place_of(message)
             group.handled[place] += 1
             group.ended.add(place)
-            if not self.repeats_allowed and group.handled[place] > 1:
+            # In broadcasting, a failed message is retried in place; those behind it come again if the filter changes.
+            may_repeat = self.repeats_allowed or (bool(group.client_id) and group.changes)
+            if not may_repeat and group.handled[place] > 1:
                 self.find("repeat", f"{call.process} handles {place} again in a world without faults")
 
     def give_up_calls(self, process: str) -> None:
@@ -215,12 +233,21 @@ class Truth:
         """Forget the calls of a process that was killed."""
         self.calls = [call for call in self.calls if call.process != process]
 
+    def _check_subscribed(self, process: str, queue: Queue, message: Message, asked: int) -> None:
+        """Judge whether an application may receive a message: it has the queue, and wants the message by now."""
+        choices = self.choices[process]
+        assigned = choices.assigned_since(queue, _key_of(message))
+        if assigned is None:
+            self.find("not assigned", f"{process} receives {place_of(message)}, of a queue that it was not assigned")
+        elif not any(is_wanted(message, tags) for tags in choices.filters(queue.topic, max(assigned, asked))):
+            self.find("filter", f"{process} receives {place_of(message)}, which it does not want")
+
     def _check_order(self, call: Call, messages: list[Message]) -> None:
         """Judge whether all messages of a key that come before these ones have been handed out before."""
         group, records = self.groups[call.group_id], self.log.topics[call.queue.topic][call.queue.queue_id].records
         for message, place in zip(messages, call.places, strict=True):
             group.begun.add(place)
-            if message.key() is None or group.is_deployed or call.queue in self._truncated:
+            if message.key() is None or group.changes or call.queue in self._truncated:
                 continue  # there is no order, or not this one
             key, offset = _key_of(message), place[2]
             first = max(group.in_order.get((call.queue, key), 0), group.skipped.get(self._cells[place], 0))
@@ -229,7 +256,7 @@ class Truth:
                 if record.key == key and not (
                     place_of(before) in group.begun
                     or record.offset < self.log.topics[call.queue.topic][call.queue.queue_id].first
-                    or not _is_wanted(before, group.tags[call.process])
+                    or not is_wanted(before, group.last.tags)
                 ):
                     self.find("order", f"{call.process} begins {place} before {place_of(before)}, of the key {key!r}")
             group.in_order[call.queue, key] = max(first, offset + 1)
@@ -274,8 +301,16 @@ class Truth:
             if audience in self.groups:
                 self._offset(decision, self.groups[audience])
         if isinstance(decision, Assignment) and decision.group_id in self.groups:
-            others = tuple(decision.others or ())
-            self.groups[decision.group_id].others[decision.client_id].append((decision.epoch, others))
+            queues = frozenset(one.queue for one in decision.queues)
+            known = Known(decision.epoch, tuple(decision.others or ()), self._beaten(decision), queues)
+            self.groups[decision.group_id].known[decision.client_id].append(known)
+
+    def _beaten(self, decision: Assignment) -> Beaten | None:
+        """Return what the coordinator knew that a client subscribes, when it assigned its queues; None if nothing."""
+        beats, cause = self._beats[decision.group_id, decision.client_id], decision.cause
+        known = [beat for beat in beats if beat.partition == cause.partition and beat.offset <= cause.offset]
+        former = (beat for beat in reversed(beats) if beat.partition != cause.partition)
+        return known[-1] if known else next(former, None)
 
     def _offset(self, decision: Offset, group: GroupTruth) -> None:
         queue, offset, cells = decision.queue, decision.offset, self.cells(decision.queue)
@@ -336,21 +371,34 @@ class Truth:
         return cells[slice_of(_key_of(message), len(cells))]
 
     def _may_pass(self, commit: Offset, group: GroupTruth, record: Stored) -> bool:
-        """Return whether a member may commit beyond a record: it is ended, or no member wants it that it knows of."""
+        """Return whether a member may commit beyond a record: it is ended, or no member wants it that it knows of.
+
+        It knows its own subscription when the heartbeat with it is in the log before the commit. Of the other members,
+        it knows the filters in its newest assignment, and in the newest one with this queue, because the next may be
+        about other topics; and that they may have the filter by which it was assigned then. Whatever it had committed
+        before it knew a filter may be lost to that filter.
+        """
         queue = commit.queue
         message = message_of(queue.topic, queue.queue_id, record)
         if self._is_ended(group, queue, message):
             return True
-        if has_failed_messages(queue.topic) or group.must_receive(commit.client_id, message):
+        if has_failed_messages(queue.topic):
             return False
+        sent = group.sent[commit.client_id, self.cell_of(queue.whole, message)]
+        now = next((at for at, epoch, offset in sent if (epoch, offset) == (commit.epoch, commit.offset)), self._moment)
+        beats = [beat for beat in self._beats[group.group_id, commit.client_id] if beat.at < now]
+        own = filter_at(beats, queue.topic)
+        if own is not None and is_wanted(message, own[0]):
+            return any(at < own[1] and offset > record.offset for at, _, offset in sent)
         if group.client_id:
             return True  # the other members have offsets of their own
-        known = [(epoch, others) for epoch, others in group.others[commit.client_id] if epoch <= commit.epoch]
-        newest = max((epoch for epoch, _ in known), default=-1)
-        sent = group.sent[commit.client_id, self.cell_of(queue.whole, message)]
-        if any(epoch < newest and offset > record.offset for epoch, offset in sent):
-            return True  # it had committed the record before it knew of a filter that wants it
-        return not all(any(_matches(message, other) for other in others) for epoch, others in known if epoch == newest)
+        known = [one for one in group.known[commit.client_id] if one.epoch <= commit.epoch]
+        for told in (known, [one for one in known if queue in one.queues]):
+            newest = max((one.epoch for one in told), default=-1)
+            is_late = any(epoch < newest and offset > record.offset for _, epoch, offset in sent)
+            if told and not is_late and all(one.wants(message) for one in told if one.epoch == newest):
+                return False
+        return True
 
     def _is_ended(self, group: GroupTruth, queue: Queue, message: Message) -> bool:
         """Return whether a message needs nothing more from where it is, if a member wants it."""
@@ -382,7 +430,12 @@ class Truth:
 
     def _stored(self, topic: str, number: int, record: Stored) -> None:
         if topic == GROUPS and b'"type":"heartbeat"' in (record.value or b""):
-            self._beaten(record.value or b"")
+            beat = _decode_beat(record.value or b"")
+            self._note_beat(beat)
+            beats = self._beats[beat.group_id, beat.client_id]
+            beaten = Beaten.of(beat, self.moment(), number, record.offset)
+            if not beats or not beats[-1].is_like(beaten):
+                beats.append(beaten)
         if topic == GROUPS and b'"type":"commit"' in (record.value or b""):
             self._committed(_decode_commit(record.value or b""))
         message = message_of(topic, number, record)
@@ -406,15 +459,17 @@ class Truth:
 
     def _committed(self, commit: Commit) -> None:
         """Note a commit that is in the log, before it is decided."""
-        for entry in commit.offsets:
-            if commit.group_id in self.groups:
+        moment = self.moment()
+        for audience in {commit.group_id, audience_of(commit.group_id, "broadcasting", commit.client_id)}:
+            if audience not in self.groups:
+                continue
+            for entry in commit.offsets:
                 for cell in self.cells(entry.queue):
-                    sent = self.groups[commit.group_id].sent[commit.client_id, cell]
-                    sent.append((commit.epoch, entry.offset))
+                    sent = self.groups[audience].sent[commit.client_id, cell]
+                    sent.append((moment, commit.epoch, entry.offset))
 
-    def _beaten(self, value: bytes) -> None:
+    def _note_beat(self, beat: Heartbeat) -> None:
         """Judge whether a client joins again and again."""
-        beat = _decode_beat(value)
         joins = self._joins[beat.client_id]
         if beat.instance_id in self._instances:
             return
@@ -438,7 +493,7 @@ class Truth:
         """
         group = self.groups[audience]
         found = []
-        for topic in group.topics:
+        for topic in self.topics(group.last):
             for number, partition in enumerate(self.log.topics[topic]):
                 for record in partition.records[partition.first :]:
                     message = message_of(topic, number, record)
@@ -448,11 +503,16 @@ class Truth:
                         group.handled[place]
                         or place in group.dead
                         or record.offset < group.skipped.get(cell, 0)
-                        or (group.is_deployed and record.offset < group.committed.get(cell, 0))
-                        or not _is_wanted(message, group.last_tags)
+                        or (group.changes and record.offset < group.committed.get(cell, 0))
+                        or not is_wanted(message, group.last.tags)
                     ):
                         found.append(place)
         return found
+
+    def topics(self, wanted: Wanted) -> list[str]:
+        """Return the topics that there are of a subscription."""
+        there = [topic for topic in self.log.topics if topic not in self.log.deleted]
+        return [topic for topic in there if topic in PLAIN and wanted.has(topic)]
 
     def check_acknowledged(self) -> None:
         """Judge whether each acknowledged message is in the log, where Kafka has said, unless the brokers lost it."""
@@ -465,17 +525,6 @@ class Truth:
 def audience_of(group_id: str, mode: Mode, client_id: str) -> str:
     """Return the name of those who share the messages of a member."""
     return group_id if mode == "clustering" else f"{group_id} for {client_id}"
-
-
-def _is_wanted(message: Message, tags: tuple[str, ...]) -> bool:
-    """Return whether a member with these tags wants a message."""
-    return not tags or (texts_of(pairs_of(message)).get(TAGS_HEADER) or "") in tags
-
-
-def _matches(message: Message, other: OtherFilter) -> bool:
-    """Return whether a message matches the filter of another member."""
-    tags = () if other.expression == "*" else tuple(other.expression.split(" || "))
-    return other.topic in ("", message.topic()) and _is_wanted(message, tags)
 
 
 def place_of(message: Message) -> Place:

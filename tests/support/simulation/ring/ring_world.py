@@ -20,7 +20,7 @@ from tests.support.simulation.ring.ring_processes import (
     ProducerProcess,
     RunProcess,
 )
-from tests.support.simulation.ring.ring_steps import STEPS
+from tests.support.simulation.ring.ring_steps import STEPS, subscribe
 from tests.support.simulation.ring.ring_truth import Finding, GroupTruth, Place, Truth
 from tests.support.simulation.ring.ring_watchers import LiveProcess, MirrorProcess
 from tests.support.simulation.ring.virtual_modules import VirtualClock, stand_ins
@@ -28,7 +28,7 @@ from tests.support.simulation.ring.virtual_threads import Scheduler, VirtualThre
 from wakeroll.kafka_clients import KafkaClients, register, unregister
 from wakeroll_model.events import Configure
 from wakeroll_model.queue import Queue
-from wakeroll_model.retry_topics import dead_letter_topic_of, retry_topic_of
+from wakeroll_model.retry_topics import dead_letter_topic_of, has_failed_messages, retry_topic_of
 from wakeroll_model.slices import cut
 
 CALM_S = 1_800.0
@@ -59,6 +59,8 @@ class RingWorld:
         self.has_begun = False
         """Whether the first members have been started."""
         self.is_calm = False
+        self.producing = list(plan.topics)
+        """Topics that producers send to."""
         self.modes = {group.group_id: group.mode for group in plan.groups}
         """Mode of the members of a group that join from now on."""
         self._addresses: list[str] = []
@@ -116,11 +118,11 @@ class RingWorld:
             return None
         self._numbers[group.group_id] += 1
         name = f"{group.group_id}-{self._numbers[group.group_id]}"
-        tags = group.tags
+        wanted = group.first
         if self.is_calm or (self.has_begun and Random(f"{self.plan.seed} tags of {name}").random() < 0.5):
-            tags = group.last_tags
-        process = KINDS[rng.choice(group.kinds)](self, name, group, tags)
-        self._truth_of(group, process).tags[name] = tags
+            wanted = group.last
+        process = KINDS[rng.choice(group.kinds)](self, name, group, wanted)
+        self._add_truth_of(group, process)
         self.processes.append(process)
         process.start()
         return process
@@ -136,7 +138,7 @@ class RingWorld:
     def produce(self, messages: int) -> None:
         """Start a producer."""
         self._numbers["producer"] += 1
-        process = ProducerProcess(self, f"producer-{self._numbers['producer']}", tuple(self.plan.topics), messages)
+        process = ProducerProcess(self, f"producer-{self._numbers['producer']}", self.producing, messages)
         self.processes.append(process)
         process.start()
 
@@ -236,20 +238,18 @@ class RingWorld:
             ),
         )
 
-    def _truth_of(self, group: GroupPlan, member: ConsumerProcess) -> GroupTruth:
-        """Return the truth about those who share the messages of a member."""
+    def _add_truth_of(self, group: GroupPlan, member: ConsumerProcess) -> None:
+        """Begin the truth about those who share the messages of a member, if it is the first one."""
         if member.audience not in self.truth.groups:
             self.truth.groups[member.audience] = GroupTruth(
                 group_id=group.group_id,
                 client_id=member.name if member.mode == "broadcasting" else "",
-                last_tags=group.last_tags,
-                is_deployed=group.later_tags is not None,
+                last=group.last,
+                changes=group.changes,
                 max_retries=group.max_retries if "run" in group.kinds else None,
                 revoke_timeout_s=group.revoke_timeout_ms / 1_000,
                 handle_timeout_s=group.handle_timeout_s,
-                topics=group.topics,
             )
-        return self.truth.groups[member.audience]
 
     def _left(self) -> dict[str, list[Place]]:
         """Return audience -> messages that it has not handled; only audiences with a member that stays count."""
@@ -276,10 +276,20 @@ class RingWorld:
         for process in self.processes:
             if not process.is_killed:
                 process.network.calm_down(now_s)
+        self._end_deployments()
+
+    def _end_deployments(self) -> None:
+        """Replace the members that subscribe something else than all do in the end, or let them change it."""
         for member in self.members():
-            if member.tags != member.group.last_tags:
-                self.say(f"-- the deployment replaces {member.name}")
-                member.leave()
+            if member.wanted == member.group.last:
+                continue
+            changes = member.group.later is not None and not isinstance(member, AsyncProcess)
+            if changes and Random(f"{self.plan.seed} end of {member.name}").random() < 0.5:
+                if member.may_subscribe:
+                    self.say(f"-- in the end: {subscribe(self, member, member.group.last)}")
+                continue
+            self.say(f"-- the deployment replaces {member.name}")
+            member.leave()
 
     def _finish(self) -> None:
         """Wait until all messages have ended, and all offsets are committed."""
@@ -288,6 +298,7 @@ class RingWorld:
         rng = Random(f"{self.plan.seed} calm")
         while True:
             self._raise_a_finding()
+            self._end_deployments()
             for group in self.plan.groups:
                 if not self.members(group):
                     self.join(group, rng)
@@ -298,7 +309,7 @@ class RingWorld:
                 return
             if scheduler.now_s > until_s:
                 behind = {group.group_id: self._behind(group) for group in self.plan.groups}
-                says = f"not handled {self._left()}, not committed {behind}"
+                says = f"not handled {self._left()}, not committed {behind}, not revoked {self._strangers()}"
                 raise Finding("lost", f"after {CALM_S:g} s without faults: {says}")
             scheduler.sleep(1.0)
 
@@ -320,7 +331,17 @@ class RingWorld:
             return False
         if any(thread.is_alive() for thread in self._helpers):
             return False
-        return not self._left() and not any(map(self._behind, self.plan.groups))
+        return not (self._left() or self._strangers() or any(map(self._behind, self.plan.groups)))
+
+    def _strangers(self) -> list[str]:
+        """Return the queues of members that are settled and do not subscribe the topics of these queues."""
+        members = [one for one in self.members() if one.may_subscribe and one.wanted == one.group.last]
+        return [
+            f"{queue} of {member.name}"
+            for member in members
+            for queue in self.truth.choices[member.name].assigned
+            if not (has_failed_messages(queue.topic) or member.wanted.has(queue.topic))
+        ]
 
     def _behind(self, group: GroupPlan) -> dict[str, tuple[int, int]]:
         """Return queue, with the member in a broadcasting group -> committed offset and end, where they differ."""
@@ -332,7 +353,7 @@ class RingWorld:
             known = {} if state is None else state.broadcast_offsets
             names = [member.name for member in self.members(group)]
             offsets = {name: known[name].offsets if name in known else {} for name in names}
-        topics = [*group.topics, *([retry_topic_of(group.group_id)] if has_retries else [])]
+        topics = [*self.truth.topics(group.last), *([retry_topic_of(group.group_id)] if has_retries else [])]
         numbers = {} if state is None or self.modes[group.group_id] == "broadcasting" else state.settings.slices
         return {
             f"{queue} {name}".rstrip(): (known, partition.end)
