@@ -2,6 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import partial
 
 from confluent_kafka import Message
 
@@ -51,13 +52,15 @@ class SimulatedCoordinator:
             key = str(offset % keys).encode() if keys else None
             queue.append(Message(topic=ORDERS, partition=number, offset=offset, key=key, value=b"v"))
 
-    def append(self, event: AnyEvent) -> None:
-        """Append an event, and put the decisions into the inboxes."""
-        for record in self._log.append(event, round((self.scheduler.now_s - self._began_s) * 1_000)):
+    def append(self, event: AnyEvent) -> tuple[int, int]:
+        """Append an event, and put the decisions into the inboxes; return the event's partition and offset."""
+        records = self._log.append(event, round((self.scheduler.now_s - self._began_s) * 1_000))
+        for record in records:
             for decision in self.shard.apply(record):
                 client_id = getattr(decision, "client_id", None)
                 if client_id:
                     self._inboxes[client_id].append(decision)
+        return records[-1].partition, records[-1].offset
 
     def offsets(self) -> dict[Queue, int]:
         """Return the committed offsets of the topic's queues, or of their slices."""
@@ -113,12 +116,12 @@ class SimulatedOutbox:
         self._cut_until_s = cut_until_s
         self._acknowledged: deque[Callable[[], None]] = deque()
 
-    def send(self, event: Event, on_delivered: Callable[[], None] | None = None) -> None:
+    def send(self, event: Event, on_delivered: Callable[[int, int], None] | None = None) -> None:
         if self._coordinator.scheduler.now_s < self._cut_until_s():
             return
-        self._coordinator.append(event)
+        place = self._coordinator.append(event)
         if on_delivered is not None:
-            self._acknowledged.append(on_delivered)
+            self._acknowledged.append(partial(on_delivered, *place))
 
     def learn_partitions(self, _timeout: float) -> None:
         pass

@@ -400,7 +400,7 @@ class PushWorld(SimulatedCoordinator):
             self.stored[place, origin.attempt, wait_s] += 1
             self.furthest[place] = max((origin.attempt, -wait_s), self.furthest.get(place, (0, 0)))
 
-    def append(self, event: AnyEvent) -> None:
+    def append(self, event: AnyEvent) -> tuple[int, int]:
         if isinstance(event, Commit):
             for entry in event.offsets:
                 for message in self.messages_of(entry.queue):
@@ -408,7 +408,7 @@ class PushWorld(SimulatedCoordinator):
                         f"{event.client_id} commits {entry.queue} up to {entry.offset}, "
                         f"and {message.offset()} is not processed"
                     )
-        super().append(event)
+        return super().append(event)
 
     def _is_ended(self, message: Message) -> bool:
         """Return whether a message of any topic needs no further attempt from where it is."""
