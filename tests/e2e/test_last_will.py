@@ -683,7 +683,8 @@ def test_an_executor_of_another_release_is_not_used(program: Program, tmp_path: 
     address = f"unix:{tmp_path}/will.sock"
     program.settings["WAKEROLL_LAST_WILL"] = address
     other = tmp_path / "other.py"
-    other.write_text(Path(executor_program.__file__).read_text().replace('READY = b"ready 3"', 'READY = b"ready 4"'))
+    source = Path(executor_program.__file__).read_text()
+    other.write_text(source.replace(executor_program.READY.decode(), "ready 0"))
     process = listening(
         address, [word.replace(executor_program.__file__, str(other)) for word in command("--listen", address[5:])]
     )

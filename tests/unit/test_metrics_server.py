@@ -109,7 +109,8 @@ def test_a_head_that_does_not_end_is_given_up(port, monkeypatch):
     client.close()
 
 
-def test_clients_that_take_metrics_slowly_do_not_keep_a_probe_from_its_answer():
+def test_clients_that_take_metrics_slowly_do_not_keep_a_probe_from_its_answer(monkeypatch):
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 300)  # none is given up while others are being answered
     registry = CollectorRegistry()
     large = Gauge("wakeroll_large", "More than the buffers of a socket hold.", ["name"], registry=registry)
     for number in range(4_000):

@@ -73,7 +73,7 @@ def read(file: WillFile) -> tuple[int, dict[int, int]] | None:
     return found.will.epoch, {queue.queue_id: offset for queue, offset in found.progress.items()}
 
 
-LAYOUTS = {b"ready 3": "1796c008b3fb37a1"}
+LAYOUTS = {b"ready 4": "aed4ee31bc0bddd7"}
 """First message of an executor -> the hash of files that it can read. A new layout needs a new number in `READY`."""
 
 

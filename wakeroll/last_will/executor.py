@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from wakeroll.last_will.will_file import Sending
     from wakeroll_model.last_will import LastWill
 
-READY = b"ready 3"
+READY = b"ready 4"
 """Sent to each process that connects. It contains the version of the format of wills and of these messages, because a
 listening executor may be of another release."""
 REGISTER, FORGET, END = b"+", b"-", b"."

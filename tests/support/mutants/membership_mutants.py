@@ -112,7 +112,7 @@ MUTANTS = (
       {**CLOCK, "observers": 3, "tick_ms": 1_000, "session_ms": 20_000, "only": ("late ticks",) * 8 + ("crash",) * 6}),
     # --- what they want ---
     M("a new subscription is no change", "A new or a removed topic is a change.",
-      "preferences", '    return combined(sharing.concerned("subscription"), reviewed', "    return combined(reviewed", {**SMALL, "only": ("wish",) * 6}),
+      "preferences", '    return combined(sharing.concerned("subscription"), reviewed, ', "    return combined(reviewed, ", {**SMALL, "only": ("wish",) * 6}),
     M("subscriptions are not taken", "A member has what it subscribes now.", "preferences",
       "    member.subscriptions, member.matched = wanted, matched\n", "", {**SMALL, "only": ("wish",) * 6}),
     M("preferences are not taken", "The strategy is what the oldest member wants now.", "preferences",
