@@ -128,10 +128,10 @@ class Reader:
         """Queues that the application has paused. The set is replaced as a whole, by any thread."""
         self._stopped: set[Queue] = set()
         """Queues that are paused in Kafka's client now."""
-        self._is_stopped = False
+        self.is_stopped = False
         """Whether all reading is stopped because the group is paused."""
         self._stops_changed = False
-        """Whether `_stopped` may differ from what `_full`, `_paused` and `_is_stopped` require."""
+        """Whether `_stopped` may differ from what `_full`, `_paused` and `is_stopped` require."""
         self._rests_until = 0.0
         """When all queues, which are full, will be paused, by the monotonic clock (s); 0 if no such pause is due."""
         self._pausing = threading.RLock()
@@ -185,7 +185,7 @@ class Reader:
                 self._positions[queue] = offset
                 self._note_start(queue, epoch)
                 self._gives[queue.topic, queue.queue_id] = self._reading[queue] = give
-            self._stops_changed |= self._is_stopped or self._rests_until > 0
+            self._stops_changed |= self.is_stopped or self._rests_until > 0
 
     def assigned(self) -> dict[Queue, Give]:
         """Return the queues that are being read, with their assignments."""
@@ -322,8 +322,8 @@ class Reader:
 
     def stop(self, is_stopped: bool) -> None:
         """Stop reading all queues, including later ones; or continue with those not stopped for other reasons."""
-        if is_stopped != self._is_stopped:
-            self._is_stopped = is_stopped
+        if is_stopped != self.is_stopped:
+            self.is_stopped = is_stopped
             self._stop_or_go_on()
 
     def pause(self, queues: list[Queue]) -> None:
@@ -437,7 +437,7 @@ class Reader:
     def _stop_or_go_on(self) -> None:
         """Pause and resume partitions in Kafka's client, in the polling thread: other threads would block it."""
         self._stops_changed = False
-        wanted = set(self._reading) if self._is_stopped else (self._full | self._paused) & self._reading.keys()
+        wanted = set(self._reading) if self.is_stopped else (self._full | self._paused) & self._reading.keys()
         if self._may_rest and wanted != self._stopped:
             now = time.monotonic()
             self._rests_until = self._rests_until or now + REST_S
@@ -456,7 +456,7 @@ class Reader:
     @property
     def _may_rest(self) -> bool:
         """Whether nothing is to be read because all queues are full."""
-        return not (self._is_stopped or self._lost) and bool(self._reading) and self._reading.keys() <= self._full
+        return not (self.is_stopped or self._lost) and bool(self._reading) and self._reading.keys() <= self._full
 
     def _refuse_others(self, queues: Iterable[Queue]) -> None:
         others = [str(queue) for queue in queues if queue not in self._reading]

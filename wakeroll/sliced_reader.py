@@ -209,8 +209,6 @@ class SlicedReader:
         """Largest part of the messages read that one slice has got lately."""
         self._untold: set[_Partition] = set()
         """Partitions with slices whose position is not told."""
-        self._is_stopped = False
-        """Whether nothing is read on because the group is paused."""
         self._pauses_changed = False
         """Whether the application has paused slices, or resumed them."""
         self.moves: list[Move] = []
@@ -234,9 +232,11 @@ class SlicedReader:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to read now, and nothing else to do in `take`."""
-        if not self._reader.is_idle or not self._partitions:
-            return self._reader.is_idle
-        is_due = any(part.kept and not part.is_held for part in self._parts.values()) and not self._is_stopped
+        if not self._reader.is_idle:
+            return False
+        if not self._partitions:
+            return True
+        is_due = any(part.kept and not part.is_held for part in self._parts.values()) and not self._reader.is_stopped
         return not (self._displaced or self._pauses_changed or is_due)
 
     @property
@@ -370,7 +370,7 @@ class SlicedReader:
         left = most
         for part in self._parts.values():
             part.taken, part.run = 0, None
-            if part.kept and left > 0 and not (part.is_held or self._is_stopped):
+            if part.kept and left > 0 and not (part.is_held or self._reader.is_stopped):
                 messages, part.kept = part.kept[:left], part.kept[left:]
                 self._hand_out(part, messages, runs)
                 left -= 0 if each else len(messages)
@@ -711,7 +711,6 @@ class SlicedReader:
 
     def stop(self, is_stopped: bool) -> None:
         """Read nothing on, also nothing that is assigned later; or read on what nothing else stops."""
-        self._is_stopped = is_stopped
         self._reader.stop(is_stopped)
 
     def pause(self, queues: list[Queue]) -> None:

@@ -222,7 +222,7 @@ class Client:
     def _keep_former(self, before: Preferences) -> list[Output]:
         """Keep messages for the filters that the client had before, because other members may have them."""
         self._first_stored.clear()
-        named, by_pattern = _filters_of(before), (before.pattern_expression, before.pattern_expression_type)
+        named, by_pattern = _filters_of(before), _filter_by_pattern(before)
         self._left_filters |= named
         while len(self._left_filters) > config.MAX_TOPICS:
             del self._left_filters[next(iter(self._left_filters))]
@@ -238,7 +238,7 @@ class Client:
         if before.pattern:  # it does not know which topics match
             now = {self._filters[topic] for topic in self._filters.keys() - named.keys()}
             if self._preferences.pattern:
-                now.add((self._preferences.pattern_expression, self._preferences.pattern_expression_type))
+                now.add(_filter_by_pattern(self._preferences))
             if not self._preferences.pattern or now != {by_pattern}:
                 former.append(OtherFilter("", *by_pattern))
         known = tuple(dict.fromkeys([*self._former_filters, *former]))
@@ -707,7 +707,7 @@ class Client:
             return "*", "TAG"
         if not self._preferences.pattern:
             return self._left_filters.get(topic, self._left_pattern)
-        return self._preferences.pattern_expression, self._preferences.pattern_expression_type
+        return _filter_by_pattern(self._preferences)
 
     def _give(self, queues: Iterable[AssignedQueue], *, is_committed: bool = True) -> list[Give]:
         return [
@@ -786,7 +786,11 @@ class Client:
 
 
 def _pattern_of(preferences: Preferences | Heartbeat) -> tuple[str, str, str]:
-    return preferences.pattern, preferences.pattern_expression, preferences.pattern_expression_type
+    return preferences.pattern, *_filter_by_pattern(preferences)
+
+
+def _filter_by_pattern(preferences: Preferences | Heartbeat) -> Filter:
+    return preferences.pattern_expression, preferences.pattern_expression_type
 
 
 def _filters_of(preferences: Preferences) -> dict[str, Filter]:

@@ -70,10 +70,11 @@ def commit(turn: Turn, queue: Queue, offset: int, leader_epoch: int | None, ahea
     turn.group.offsets[queue] = offset
     slicing.prune(turn.group, queue, offset)
     leader_epochs.note(turn.group.leader_epochs, queue, leader_epoch)
-    turn.group.added.pop(queue, None)
-    for other in slicing.overlapping(turn.group, queue):
-        if other.slices > queue.slices:  # all its messages are in the queue
-            turn.group.added.pop(other, None)
+    if added := turn.group.added:
+        added.pop(queue, None)
+        for other in slicing.overlapping(turn.group, queue):
+            if other.slices > queue.slices:  # all its messages are in the queue
+                added.pop(other, None)
 
 
 def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str, leader_epoch: int | None = None) -> frozenset[str]:
